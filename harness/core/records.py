@@ -1,0 +1,254 @@
+"""Run records: what was measured, raw, in versioned lines that survive a crash at any byte.
+
+A record file is JSON Lines. The first line is a `Header`; then `Control`, `Rung` and `Event` lines
+in the order things happened; a `Footer` ends a run that finished. A reader may drop a torn last
+line. Samples are raw; every summary is derived. Absent is `None` with a reason, never 0 or NaN.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+SCHEMA_VERSION = 1
+
+
+class Strict(BaseModel):
+    """Immutable, unknown fields refused, NaN and infinities refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Chunk(Strict):
+    """One batch of a prefill: document tokens `start_tokens..end_tokens` read in `ms` (server's)."""
+
+    start_tokens: int
+    end_tokens: int
+    ms: float
+
+
+class Prefill(Strict):
+    """One prefill request without questions (`n_predict` 0).
+
+    `new_tokens` were processed, `cached_tokens` reused and `planned_cached_tokens` should have
+    been. `server_ms` is the server's own prompt time (None in reduced mode), `wall_ms` ours.
+    """
+
+    kind: Literal["climb", "cold_repeat", "cold_fallback"]
+    new_tokens: int
+    cached_tokens: int | None
+    planned_cached_tokens: int
+    server_ms: float | None
+    wall_ms: float
+    chunks: tuple[Chunk, ...] = ()
+
+
+class AskRecord(Strict):
+    """One retrieval request and everything it said.
+
+    `ttft_ms` is client-side: request sent to first token. `expected` and `given` map question
+    number to code. `planned_new_tokens` is what should have been read anew (the tail).
+    """
+
+    order: Literal["forward", "reversed", "shuffled"]
+    expected: dict[int, str]
+    given: dict[int, str]
+    control_number: int | None
+    answer: str
+    reasoning: str
+    finish_reason: str | None
+    needles_right: int
+    needles_asked: int
+    codes_present: int
+    control_right: bool
+    prompt_tokens: int | None
+    new_tokens: int | None
+    cached_tokens: int | None
+    planned_new_tokens: int
+    predicted_tokens: int | None
+    predicted_ms: float | None
+    ttft_ms: float | None
+    wall_ms: float
+
+
+class Generation(Strict):
+    """One generation repeat with `ignore_eos`.
+
+    `server_ms` is the server's time for `predicted_tokens` (the rate is their quotient);
+    `itl_ms` are client-side gaps between events that carried text.
+    """
+
+    predicted_tokens: int
+    server_ms: float | None
+    wall_ms: float
+    ttft_ms: float | None
+    new_tokens: int | None
+    cached_tokens: int | None
+    draft_tokens: int | None = None
+    draft_accepted_tokens: int | None = None
+    itl_ms: tuple[float, ...] = ()
+
+
+class MemorySample(Strict):
+    """Memory of the server's process tree, bytes. `None` means not readable here."""
+
+    rss_bytes: int | None
+    swap_bytes: int | None = None
+    device_bytes: int | None = None
+    host_available_bytes: int | None = None
+
+
+class Failure(Strict):
+    """Why something was not measured: a cause from the closed list, a sentence, the log's tail."""
+
+    cause: Literal[
+        "SETUP",
+        "ALLOC_FAIL",
+        "DEVICE_LOST",
+        "STALLED",
+        "TRUNCATED",
+        "SERVER_DIED",
+        "SERVER_ERROR",
+        "INTERRUPTED",
+        "DEADLINE",
+    ]
+    message: str
+    log_tail: tuple[str, ...] = ()
+
+
+class Plan(Strict):
+    """What a run set out to do. `document_tokens` pairs with `depths`; K = 1024."""
+
+    ctx_tokens: int
+    depths: tuple[int, ...]
+    document_tokens: tuple[int, ...]
+    fill: float
+    seed: int
+    background: Literal["plain", "hard"]
+    grammar_version: int
+    generate_tokens: int
+    repeats: int
+    cold_repeats: dict[int, int] = Field(default_factory=dict)
+
+
+class Machine(Strict):
+    """Where it ran. `machine_class` groups machines whose numbers may be compared."""
+
+    machine_class: str
+    cpu: str
+    cpu_cores: int
+    memory_bytes: int
+    gpus: tuple[str, ...] = ()
+    os: str
+    python: str
+    driver: str | None = None
+
+
+class ModelIdentity(Strict):
+    """What was run, whatever its file is called.
+
+    `content_hash` covers the GGUF's header and tensor table; `None` when the file is not readable
+    from here (a server known by URL only), then `identity` is built from what the server says.
+    """
+
+    identity: str
+    name: str
+    architecture: str | None = None
+    file_type: str | None = None
+    parameters: int | None = None
+    trained_ctx_tokens: int | None = None
+    content_hash: str | None = None
+
+
+class ServerIdentity(Strict):
+    """Which server: how it came to be, its build, its argv (secrets removed), what it read back.
+
+    `key` holds the settings that make two runs comparable (part of a baseline's key);
+    `noted` those recorded only, since they are often the very thing under test.
+    """
+
+    origin: Literal["url", "binary", "embedded"]
+    build: str
+    argv: tuple[str, ...] = ()
+    n_ctx: int | None
+    reduced: bool = False
+    key: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
+    noted: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
+
+
+class Header(Strict):
+    """First line of a record."""
+
+    kind: Literal["header"] = "header"
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    started_at: str
+    harness_version: str
+    plan: Plan
+    machine: Machine
+    server: ServerIdentity
+    model: ModelIdentity
+    label: str | None = None
+
+
+class Control(Strict):
+    """The small request at depth 0, before or after the climb (A-B-A)."""
+
+    kind: Literal["control"] = "control"
+    position: Literal["before", "after"]
+    prefills: tuple[Prefill, ...]
+    generations: tuple[Generation, ...]
+
+
+class Rung(Strict):
+    """All that was measured at one depth; `failure` when it could not be finished."""
+
+    kind: Literal["rung"] = "rung"
+    depth: int
+    document_tokens: int
+    prefills: tuple[Prefill, ...] = ()
+    asks: tuple[AskRecord, ...] = ()
+    generations: tuple[Generation, ...] = ()
+    memory: tuple[MemorySample, ...] = ()
+    cold_ttft_ms: float | None = None
+    notes: tuple[str, ...] = ()
+    failure: Failure | None = None
+    elapsed_s: float
+
+
+class Event(Strict):
+    """Something said about the run as a whole: contention, a fallback, a log warning."""
+
+    kind: Literal["event"] = "event"
+    code: str
+    message: str
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class Footer(Strict):
+    """Last line of a run that ended by itself."""
+
+    kind: Literal["footer"] = "footer"
+    ended_at: str
+    complete: bool
+    prefilled_tokens: int | None
+    elapsed_s: float
+    failure: Failure | None = None
+
+
+Line = Annotated[Header | Control | Rung | Event | Footer, Field(discriminator="kind")]
+LINE: TypeAdapter[Header | Control | Rung | Event | Footer] = TypeAdapter(Line)
+
+
+class RunRecord(Strict):
+    """A whole record as read back; `torn` says that the last line was cut and dropped."""
+
+    header: Header
+    controls: tuple[Control, ...] = ()
+    rungs: tuple[Rung, ...] = ()
+    events: tuple[Event, ...] = ()
+    footer: Footer | None = None
+    torn: bool = False
+
+    def rung(self, depth: int) -> Rung | None:
+        """The rung measured at `depth`, the latest when it was measured twice."""
+        return next((r for r in reversed(self.rungs) if r.depth == depth), None)

@@ -1,0 +1,1 @@
+"""Edges towards the host: what machine this is, its memory and its other load."""

@@ -1,0 +1,1 @@
+"""The reference model (a GGUF of a few megabytes) and its card."""

@@ -1,0 +1,1 @@
+"""What people see: terminal tables now, pages and exports later."""

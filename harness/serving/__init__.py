@@ -1,0 +1,1 @@
+"""Edges towards servers: launching one, talking to one, reading its log."""

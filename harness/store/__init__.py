@@ -1,0 +1,1 @@
+"""Edges towards the disk: run records, baselines, the host-wide lock."""
