@@ -89,11 +89,20 @@ class Generation(Strict):
 
 
 class MemorySample(Strict):
-    """Memory of the server's process tree, bytes. `None` means not readable here."""
+    """Memory of the server's process tree, bytes. `None` means not readable here.
+
+    `rss_anon_bytes` leaves out the mapped model file; `commit_bytes` is Windows' private commit.
+    `device_counters` holds every counter of device memory that could be read, by name, those of
+    the whole GPU among them; `device_bytes` is the one of the server named by `device_counter`.
+    """
 
     rss_bytes: int | None
+    rss_anon_bytes: int | None = None
     swap_bytes: int | None = None
+    commit_bytes: int | None = None
     device_bytes: int | None = None
+    device_counter: str | None = None
+    device_counters: dict[str, int] = Field(default_factory=dict)
     host_available_bytes: int | None = None
 
 
