@@ -54,9 +54,7 @@ def _number(rng: random.Random) -> str:
 
 
 def _syllables(rng: random.Random) -> str:
-    word = "".join(
-        rng.choice(_CONSONANTS) + rng.choice(_VOWELS) for _ in range(rng.randint(1, 3))
-    )
+    word = "".join(rng.choice(_CONSONANTS) + rng.choice(_VOWELS) for _ in range(rng.randint(1, 3)))
     return word + (rng.choice(_CONSONANTS)[0] if rng.random() < 0.5 else "")
 
 
@@ -114,11 +112,13 @@ def _decoy_line(rng: random.Random) -> str:
 
     kind = rng.randrange(12)
     if kind == 0:
-        return f"{_name(rng)} {w()} {w()} at {_number(rng)} {w()}; {_name(rng)} {w()} {digits(rng, 6)}."
+        head = f"{_name(rng)} {w()} {w()} at {_number(rng)} {w()}"
+        return f"{head}; {_name(rng)} {w()} {digits(rng, 6)}."
     if kind == 1:
         return f"Item {_number(rng)} | {w()} {w()} | {code()} | {w()} | qty {_number(rng)}"
     if kind == 2:
-        return f"Log {digits(rng, 5)} {_name(rng)}-{digits(rng, 2)}: {w()} {w()} {w()} ref {code()}."
+        head = f"Log {digits(rng, 5)} {_name(rng)}-{digits(rng, 2)}"
+        return f"{head}: {w()} {w()} {w()} ref {code()}."
     if kind == 3:
         head = rng.choice(("Note", "Memo", "NOTICE", "INFO"))
         return f"{head}: TARGET {_name(rng)} {w()} {w()} {w()} {_number(rng)}."
@@ -143,7 +143,8 @@ def _decoy_line(rng: random.Random) -> str:
             for _ in range(count)
         )
         return noise.strip().replace("<", "(")
-    return f"{'-' * rng.randint(3, 12)} {w().upper()} {w().upper()} {_number(rng)} {'=' * rng.randint(2, 9)}"
+    words = f"{w().upper()} {w().upper()} {_number(rng)}"
+    return f"{'-' * rng.randint(3, 12)} {words} {'=' * rng.randint(2, 9)}"
 
 
 def lines(rng: random.Random, background: Background) -> Iterator[str]:
