@@ -15,23 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from harness.core.noise import PRIOR, Floats, NoisePrior, moderate
 from harness.core.stats import (
     CONFIDENCE,
-    PRIOR,
     Decision,
     Estimate,
-    Floats,
-    NoisePrior,
     Unjudgeable,
     combine,
     decide,
-    moderate,
 )
 
 MIN_CHUNKS = 4
 MIN_STRETCH_CHUNKS = 6
 _STRETCH_SHARE = 0.1
 _STEP_PENALTY = 3.0
+_MAJORITY = 2.0 / 3.0
 _OUTLIER_SDS = 3.5
 _OUTLIER_SHARE_MAX = 0.25
 _WINDOW = 5
@@ -292,9 +290,19 @@ def _departure(
         stretches = list(group)
         first, last = stretches[0][0], stretches[-1][1]
         estimate = _stretch(paired, first, last, strict, prior)
+        if not _borne_by_most(paired.log_ratio[:, first:last], estimate.ratio, band):
+            continue
         place = Departure(paired.starts[first], paired.ends[last - 1], last == count, estimate)
         found.append((estimate.p_no_change, place))
     return min(found, key=lambda f: f[0])[1] if found else None
+
+
+def _borne_by_most(log_ratio: Floats, ratio: float, band: float) -> bool:
+    """Whether most batches of a stretch lie beyond the band themselves, not a few far outliers."""
+    mean = log_ratio.mean(axis=0)
+    edge = math.log1p(-band) if ratio < 1.0 else math.log1p(band)
+    beyond = mean < edge if ratio < 1.0 else mean > edge
+    return float(np.mean(beyond)) >= _MAJORITY
 
 
 def _beyond(estimate: Estimate, band: float) -> Decision | None:

@@ -1,10 +1,8 @@
-"""The statistics of a verdict: the interval of a ratio to baseline runs, and the rule on it.
+"""The statistics of a verdict: an interval to the baseline's runs, and the rule on it.
 
-Model, on the logarithm of a metric: sample = side + run + repeat. A *run* effect (the state of the
-machine) is common to all repeats of one run, so repeating within a run cannot average it away; it
-is estimated from how far the baseline's runs lie apart. Two or three runs say little about that, so
-both spreads are moderated: combined with a prior spread that weighs as much as `df` further
-observations (Smyth 2004, doi:10.2202/1544-6115.1027). Degrees of freedom: Welch-Satterthwaite.
+The interval of a ratio counts the spread of both sides' repeats and of whole runs (`core.noise`);
+degrees of freedom after Welch and Satterthwaite. Retrieval scores are counts and get the interval
+of a difference of two shares.
 """
 
 import math
@@ -13,44 +11,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special, stats
 
 from harness.core.metrics import Direction
+from harness.core.noise import (
+    PRIOR,
+    NoisePrior,
+    between_runs,
+    location_share,
+    moderate,
+    pooled_spread,
+    summarise,
+)
 
 Decision = Literal["PASS", "IMPROVED", "REGRESSED", "UNDECIDED"]
-Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 RUN_LEVEL = 0.01
 MIN_SAMPLES = 2
 MIN_BASELINE_RUNS = 2
-
-# Shamos' spread squared overestimates the variance of few normal samples by these factors, and
-# the Hodges-Lehmann location has this much more variance than the mean; both by simulation
-# (`bench.verdicts --constants` prints them again).
-_SPREAD_BIAS = {2: 2.20, 3: 2.19, 4: 1.60, 5: 1.43, 6: 1.385, 7: 1.27, 8: 1.23}
-_SPREAD_BIAS_SLOPE = 1.75
-_SPREAD_DF_SHARE = 0.78
-_LOCATION_EXCESS = 1.07
-_NORMAL_PAIR_MEDIAN = math.sqrt(2.0) * float(stats.norm.ppf(0.75))
-
-
-@dataclass(frozen=True, slots=True)
-class NoisePrior:
-    """What is held about noise before any sample: shares of the metric, and their weight.
-
-    `run_sd` is the spread between runs of one build on one machine, `sample_sd` the spread of
-    repeats within a run; each counts like `run_df` / `sample_df` degrees of freedom.
-    """
-
-    run_sd: float = 0.015
-    run_df: float = 4.0
-    sample_sd: float = 0.02
-    sample_df: float = 4.0
-
-
-PRIOR = NoisePrior()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,58 +75,39 @@ class Unjudgeable:
 
 
 @dataclass(frozen=True, slots=True)
+class ProportionEstimate:
+    """Current minus baseline share of right answers, with its two-sided interval.
+
+    `p_no_change` is Fisher's exact two-sided probability.
+    """
+
+    difference: float
+    low: float
+    high: float
+    confidence: float
+    successes: int
+    trials: int
+    base_successes: int
+    base_trials: int
+    p_no_change: float
+
+    @property
+    def share(self) -> float:
+        """Share of right answers in this run."""
+        return self.successes / self.trials
+
+    @property
+    def base_share(self) -> float:
+        """Share of right answers in the baseline's runs together."""
+        return self.base_successes / self.base_trials
+
+
+@dataclass(frozen=True, slots=True)
 class Needed:
     """How many repeats in all would likely decide; `None` when repeats of this run cannot."""
 
     repeats: int | None
     sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunLocation:
-    """One run's location on the log scale, its variance from within the run, and how many samples.
-
-    `spread` is the variance of one sample with `df` degrees of freedom (None from one sample).
-    """
-
-    location: float
-    samples: int
-    spread: float | None
-    df: float
-
-
-def location(values: Floats) -> float:
-    """Hodges-Lehmann location: the median of all pairwise means; holds up to 29 % outliers."""
-    i, j = np.triu_indices(values.size)
-    return float(np.median((values[i] + values[j]) / 2.0))
-
-
-def spread(values: Floats) -> tuple[float, float]:
-    """Shamos' robust variance of one sample, corrected for few samples, and its df.
-
-    The median of all pairwise distances; like `location` it holds up to 29 % outliers, so that
-    one in three samples gone astray widens the interval instead of being ignored.
-    """
-    n = values.size
-    i, j = np.triu_indices(n, 1)
-    scale = float(np.median(np.abs(values[i] - values[j]))) / _NORMAL_PAIR_MEDIAN
-    bias = _SPREAD_BIAS.get(n, 1.0 + _SPREAD_BIAS_SLOPE / n)
-    return scale * scale / bias, (1.0 if n == 2 else _SPREAD_DF_SHARE * (n - 1))
-
-
-def summarise(samples: Sequence[float]) -> RunLocation:
-    """One run's samples (any positive unit) as a location and spread of their logarithms."""
-    logs = np.log(np.asarray(samples, dtype=np.float64))
-    if logs.size == 1:
-        return RunLocation(float(logs[0]), 1, None, 0.0)
-    variance, df = spread(logs)
-    return RunLocation(location(logs), int(logs.size), variance, df)
-
-
-def moderate(own: float, own_df: float, prior: float, prior_df: float) -> tuple[float, float]:
-    """A variance combined with a prior one, weighted by degrees of freedom; and the df of both."""
-    df = own_df + prior_df
-    return (own_df * own + prior_df * prior) / df, df
 
 
 def ratio_estimate(
@@ -168,21 +128,59 @@ def ratio_estimate(
         return refusal
     now = summarise(current)
     base = [summarise(run) for run in runs]
-    base_spread, base_df = _pooled_spread(base, prior)
+    base_spread, base_df = pooled_spread(base, prior)
     now_spread, now_df = moderate(
         now.spread or 0.0, now.df, base_spread, min(base_df, prior.sample_df)
     )
-    base_within = base_spread * float(np.mean([_location_share(r.samples) for r in base]))
+    base_within = base_spread * float(np.mean([location_share(r.samples) for r in base]))
     return combine(
         now.location,
         [r.location for r in base],
-        sample_variance=now_spread * _location_share(now.samples) * now.samples,
+        sample_variance=now_spread * location_share(now.samples) * now.samples,
         sample_df=now_df,
         base_within=base_within,
         base_df=base_df,
         counts=(now.samples, sum(r.samples for r in base)),
         confidence=confidence,
         prior=prior,
+    )
+
+
+def same_run_ratio(
+    numerator: Sequence[float],
+    denominator: Sequence[float],
+    *,
+    confidence: float = CONFIDENCE,
+    prior: NoisePrior = PRIOR,
+) -> Estimate | Unjudgeable:
+    """Interval of a ratio of two groups of samples of *one* run: no spread between runs counts."""
+    groups = (numerator, denominator)
+    if any(not (math.isfinite(v) and v > 0.0) for side in groups for v in side):
+        return Unjudgeable("a sample is zero, negative or not a number", "samples above zero")
+    if min(len(g) for g in groups) < MIN_SAMPLES:
+        return Unjudgeable(
+            f"groups of {len(numerator)} and {len(denominator)} sample(s)",
+            f"at least {MIN_SAMPLES} samples in each",
+        )
+    upper, lower = summarise(numerator), summarise(denominator)
+    variance, df = pooled_spread([upper, lower], prior)
+    fixed = variance * location_share(lower.samples)
+    se = math.sqrt(variance * location_share(upper.samples) + fixed)
+    log_ratio = upper.location - lower.location
+    reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
+    return Estimate(
+        ratio=math.exp(log_ratio),
+        low=math.exp(log_ratio - reach),
+        high=math.exp(log_ratio + reach),
+        confidence=confidence,
+        n_current=upper.samples,
+        n_baseline=lower.samples,
+        note=None,
+        baseline_runs=1,
+        se_log=se,
+        df=df,
+        sample_variance=variance * location_share(upper.samples) * upper.samples,
+        fixed_variance=fixed,
     )
 
 
@@ -197,7 +195,6 @@ def combine(
     counts: tuple[int, int],
     confidence: float,
     prior: NoisePrior = PRIOR,
-    note: str | None = None,
 ) -> Estimate:
     """Interval of exp(current - mean of baseline) from log locations of runs.
 
@@ -224,26 +221,13 @@ def combine(
         confidence=confidence,
         n_current=n_current,
         n_baseline=n_baseline,
-        note=note,
+        note=_thin_baseline(runs, prior),
         baseline_runs=runs,
         se_log=se,
         df=df,
         sample_variance=sample_variance,
         fixed_variance=variance - sample_variance / n_current,
     )
-
-
-def between_runs(
-    locations: Sequence[float], within: float, prior: NoisePrior
-) -> tuple[float, float]:
-    """Moderated variance between runs, net of `within` (a run location's own), and its df.
-
-    Never below a quarter of the prior's: runs that happen to agree do not prove a calm machine.
-    """
-    df = len(locations) - 1
-    observed = float(np.var(locations, ddof=1))
-    total, total_df = moderate(observed, df, prior.run_sd**2 + within, prior.run_df)
-    return max(total - within, prior.run_sd**2 / 4.0), total_df
 
 
 def decide(estimate: Estimate, *, band: float, direction: Direction) -> Decision:
@@ -261,6 +245,60 @@ def decide(estimate: Estimate, *, band: float, direction: Direction) -> Decision
     if estimate.low >= 1.0 - band and estimate.high <= 1.0 + band:
         return "PASS"
     return "UNDECIDED"
+
+
+def proportion_estimate(
+    successes: int,
+    trials: int,
+    base_successes: int,
+    base_trials: int,
+    *,
+    confidence: float = CONFIDENCE,
+) -> ProportionEstimate | Unjudgeable:
+    """Newcombe's hybrid score interval (1998, method 10) of the difference of two shares.
+
+    Built on Wilson's interval of each share. Raises `ValueError` for counts that cannot be.
+    """
+    if not (0 <= successes <= trials and 0 <= base_successes <= base_trials):
+        raise ValueError(
+            f"{successes} of {trials} against {base_successes} of {base_trials} right answers: "
+            "a count is negative or larger than its total"
+        )
+    if min(trials, base_trials) < MIN_SAMPLES:
+        return Unjudgeable(
+            f"{trials} answer(s) against {base_trials} in the baseline",
+            f"at least {MIN_SAMPLES} answers on each side",
+        )
+    now, base = successes / trials, base_successes / base_trials
+    now_low, now_high = _wilson(successes, trials, confidence)
+    base_low, base_high = _wilson(base_successes, base_trials, confidence)
+    table = [
+        [successes, trials - successes],
+        [base_successes, base_trials - base_successes],
+    ]
+    return ProportionEstimate(
+        difference=now - base,
+        low=now - base - math.hypot(now - now_low, base_high - base),
+        high=now - base + math.hypot(now_high - now, base - base_low),
+        confidence=confidence,
+        successes=successes,
+        trials=trials,
+        base_successes=base_successes,
+        base_trials=base_trials,
+        p_no_change=float(stats.fisher_exact(table).pvalue),
+    )
+
+
+def decide_proportion(estimate: ProportionEstimate) -> Decision:
+    """REGRESSED or IMPROVED when the interval excludes zero; PASS when no smaller a share is right.
+
+    A smaller share that the interval does not tell from the baseline's is UNDECIDED: ask again.
+    """
+    if estimate.high < 0.0:
+        return "REGRESSED"
+    if estimate.low > 0.0:
+        return "IMPROVED"
+    return "PASS" if estimate.difference >= 0.0 else "UNDECIDED"
 
 
 def significant_in_run(p_values: Sequence[float], *, level: float = RUN_LEVEL) -> tuple[bool, ...]:
@@ -296,6 +334,15 @@ def needed_repeats(estimate: Estimate, *, band: float, limit: int = 12) -> Neede
     return Needed(repeats, f"about {repeats} repeats in all would decide at this noise")
 
 
+def _thin_baseline(runs: int, prior: NoisePrior) -> str | None:
+    if runs - 1 >= prior.run_df:
+        return None
+    return (
+        f"with {runs} baseline runs the spread between runs is mostly assumed "
+        f"({prior.run_sd:.1%}), not measured; accept more runs for a surer verdict"
+    )
+
+
 def _refusal(current: Sequence[float], runs: Sequence[Sequence[float]]) -> Unjudgeable | None:
     if any(not (math.isfinite(v) and v > 0.0) for side in (current, *runs) for v in side):
         return Unjudgeable("a sample is zero, negative or not a number", "samples above zero")
@@ -312,12 +359,6 @@ def _refusal(current: Sequence[float], runs: Sequence[Sequence[float]]) -> Unjud
     return None
 
 
-def _location_share(n: int) -> float:
-    """Variance of the location of `n` samples, as a share of the variance of one."""
-    return 1.0 / n if n <= 2 else _LOCATION_EXCESS / n
-
-
-def _pooled_spread(runs: Sequence[RunLocation], prior: NoisePrior) -> tuple[float, float]:
-    df = sum(r.df for r in runs)
-    own = sum(r.df * r.spread for r in runs if r.spread is not None) / df if df else 0.0
-    return moderate(own, df, prior.sample_sd**2, prior.sample_df)
+def _wilson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
+    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)

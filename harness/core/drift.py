@@ -1,0 +1,111 @@
+"""Drift: did the machine itself move while the run was measured?
+
+The control is the same small request at depth 0 before and after the climb (A-B-A). It has no
+reason to change; if it does, what was measured between is a mixture of two machines.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import special, stats
+
+from harness.core.noise import PRIOR, NoisePrior, moderate
+from harness.core.stats import (
+    CONFIDENCE,
+    Unjudgeable,
+    same_run_ratio,
+)
+
+State = Literal["steady", "drifted", "unclear"]
+MIN_SERIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The control's change over the run as a share (+0.07: 7 % more at the end), with interval.
+
+    `limit` is half the band. `steady`: the interval lies within ±limit. `drifted`: the change is
+    beyond the limit and told from zero. `unclear`: neither; nothing is claimed from it.
+    """
+
+    share: float
+    low: float
+    high: float
+    confidence: float
+    limit: float
+    samples: int
+    state: State
+
+    @property
+    def sentence(self) -> str:
+        """What the controls showed, in one sentence."""
+        seen = (
+            f"the control at depth 0 changed by {self.share:+.1%} over the run "
+            f"({self.low:+.1%} to {self.high:+.1%}, {self.samples} samples)"
+        )
+        if self.state == "drifted":
+            return f"{seen}: more than half the band (±{self.limit:.1%}); measure again when calm"
+        if self.state == "steady":
+            return f"{seen}: within half the band (±{self.limit:.1%})"
+        return f"{seen}: too wide to call steady or drifted against ±{self.limit:.1%}"
+
+
+def drift_between(
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    band: float,
+    confidence: float = CONFIDENCE,
+    prior: NoisePrior = PRIOR,
+) -> Drift | Unjudgeable:
+    """Drift from a control measured several times before and after the climb (one unit, > 0)."""
+    ratio = same_run_ratio(after, before, confidence=confidence, prior=prior)
+    if isinstance(ratio, Unjudgeable):
+        return Unjudgeable(f"controls: {ratio.reason}", ratio.needed)
+    return _drift(ratio.ratio, ratio.low, ratio.high, confidence, band, len(before) + len(after))
+
+
+def drift_series(
+    values: Sequence[float],
+    *,
+    band: float,
+    confidence: float = CONFIDENCE,
+    prior: NoisePrior = PRIOR,
+) -> Drift | Unjudgeable:
+    """Drift over a series of controls in the order they were measured, first to last.
+
+    A straight line through their logarithms; its residual spread is moderated by the prior's.
+    """
+    if any(not (math.isfinite(v) and v > 0.0) for v in values):
+        return Unjudgeable("a control is zero, negative or not a number", "samples above zero")
+    count = len(values)
+    if count < MIN_SERIES:
+        return Unjudgeable(f"a series of {count} control(s)", f"at least {MIN_SERIES}")
+    place = np.linspace(0.0, 1.0, count)
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    line = stats.linregress(place, logs)
+    residual = logs - (line.intercept + line.slope * place)
+    own_df = count - 2
+    variance, df = moderate(
+        float((residual**2).sum()) / own_df, own_df, prior.sample_sd**2, prior.sample_df
+    )
+    se = math.sqrt(variance / float(((place - place.mean()) ** 2).sum()))
+    reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
+    slope = float(line.slope)
+    low, high = math.exp(slope - reach), math.exp(slope + reach)
+    return _drift(math.exp(slope), low, high, confidence, band, count)
+
+
+def _drift(
+    ratio: float, low: float, high: float, confidence: float, band: float, samples: int
+) -> Drift:
+    limit = band / 2.0
+    state: State = "unclear"
+    if abs(ratio - 1.0) > limit and not low <= 1.0 <= high:
+        state = "drifted"
+    elif low >= 1.0 - limit and high <= 1.0 + limit:
+        state = "steady"
+    return Drift(ratio - 1.0, low - 1.0, high - 1.0, confidence, limit, samples, state)
