@@ -1,0 +1,107 @@
+"""From records to samples: what each (depth, metric) cell was measured from. Nothing is judged."""
+
+from collections.abc import Iterable
+from statistics import median
+
+from harness.core.records import AskRecord, Chunk, Generation, Prefill, Rung, RunRecord, Strict
+
+REUSE_TOLERANCE_TOKENS = 16
+"""A question may read this many tokens more than its tail (seams, template) and still be warm."""
+
+GIB = 2**30
+
+
+class Samples(Strict):
+    """Raw samples of one rung in one run, as they are stored in a baseline too.
+
+    `chunks` is the prefill curve of the rung's own span (repeated readings of the same span
+    reduced to their median); `generation_tok_s`, `ttft_ms` and `memory_gib` are samples;
+    `retrieval` is (right answers, answers asked for, right controls, controls asked for).
+    """
+
+    chunks: tuple[Chunk, ...] = ()
+    prefill_tok_s: float | None = None
+    generation_tok_s: tuple[float, ...] = ()
+    ttft_ms: tuple[float, ...] = ()
+    memory_gib: tuple[float, ...] = ()
+    retrieval: tuple[int, int, int, int] = (0, 0, 0, 0)
+    cold_ttft_ms: float | None = None
+
+
+def samples_of(rung: Rung) -> Samples:
+    """The samples of one rung."""
+    passes = [p for p in rung.prefills if p.kind != "cold_repeat"] or list(rung.prefills)
+    start = passes[-1].planned_cached_tokens if passes else 0
+    return Samples(
+        chunks=_curve(rung.prefills, start),
+        prefill_tok_s=_prefill_rate(rung.prefills, start),
+        generation_tok_s=tuple(r for g in rung.generations if (r := generation_rate(g))),
+        ttft_ms=tuple(a.ttft_ms for a in rung.asks if a.ttft_ms is not None and warm(a)),
+        memory_gib=tuple(
+            ((m.rss_bytes or 0) + (m.device_bytes or 0)) / GIB
+            for m in rung.memory
+            if m.rss_bytes is not None or m.device_bytes is not None
+        ),
+        retrieval=(
+            sum(a.needles_right for a in rung.asks),
+            sum(a.needles_asked for a in rung.asks),
+            sum(a.control_right for a in rung.asks),
+            len(rung.asks),
+        ),
+        cold_ttft_ms=rung.cold_ttft_ms,
+    )
+
+
+def warm(ask: AskRecord) -> bool:
+    """Whether only the question was read anew, as planned (unknown in reduced mode: False)."""
+    if ask.new_tokens is None:
+        return False
+    return ask.new_tokens <= ask.planned_new_tokens + REUSE_TOLERANCE_TOKENS
+
+
+def generation_rate(generation: Generation) -> float | None:
+    """Generated tokens per second by the server's clock; by event gaps where it has none."""
+    if generation.server_ms:
+        return generation.predicted_tokens / generation.server_ms * 1e3
+    span_ms = sum(generation.itl_ms)
+    if span_ms and generation.predicted_tokens > 1:
+        return (generation.predicted_tokens - 1) / span_ms * 1e3
+    return None
+
+
+def prefill_rate(prefill: Prefill) -> float | None:
+    """Tokens per second of one prefill request, by the server's clock, else by ours."""
+    elapsed = prefill.server_ms or prefill.wall_ms
+    return prefill.new_tokens / elapsed * 1e3 if elapsed and prefill.new_tokens else None
+
+
+def _curve(prefills: Iterable[Prefill], start: int) -> tuple[Chunk, ...]:
+    spans: dict[tuple[int, int], list[float]] = {}
+    for prefill in prefills:
+        for chunk in prefill.chunks:
+            if chunk.start_tokens >= start:
+                spans.setdefault((chunk.start_tokens, chunk.end_tokens), []).append(chunk.ms)
+    return tuple(
+        Chunk(start_tokens=s, end_tokens=e, ms=median(ms)) for (s, e), ms in sorted(spans.items())
+    )
+
+
+def _prefill_rate(prefills: tuple[Prefill, ...], start: int) -> float | None:
+    climbs = [p for p in prefills if p.kind != "cold_repeat"]
+    if start == 0:
+        climbs = list(prefills)
+    rates = [rate for p in climbs if (rate := prefill_rate(p))]
+    return median(rates) if rates else None
+
+
+def prefilled_tokens(record: RunRecord) -> int:
+    """All prompt tokens the server processed for this record, by its own counts."""
+    total = 0
+    for control in record.controls:
+        total += sum(p.new_tokens for p in control.prefills)
+        total += sum(g.new_tokens or 0 for g in control.generations)
+    for rung in record.rungs:
+        total += sum(p.new_tokens for p in rung.prefills)
+        total += sum(a.new_tokens or 0 for a in rung.asks)
+        total += sum(g.new_tokens or 0 for g in rung.generations)
+    return total

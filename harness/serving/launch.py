@@ -1,0 +1,215 @@
+"""Starting a server, knowing that it is ready, noticing its death, stopping its whole tree."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from harness.errors import ServerError, SetupError
+from harness.serving.client import Client
+
+LOOPBACK = "127.0.0.1"
+_TAIL_LINES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """A server to start: its command line and where its output goes."""
+
+    argv: tuple[str, ...]
+    port: int
+    log_path: Path
+
+    @property
+    def base_url(self) -> str:
+        """The server's root URL."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+
+class RunningServer:
+    """A started server. `pid` is the server's own, not its supervisor's."""
+
+    def __init__(self, spec: LaunchSpec) -> None:
+        self.spec = spec
+        self.pid: int | None = None
+        self.exit_code: int | None = None
+        spec.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._supervisor = subprocess.Popen(  # noqa: S603
+            [
+                *(sys.executable, "-m", "harness.serving.supervise"),
+                *("--log", str(spec.log_path), "--", *spec.argv),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        first = self._message()
+        if "pid" not in first:
+            self.stop()
+            reason = first.get("error", "no reason given")
+            raise SetupError(f"cannot start {spec.argv[0]}: {reason}; check --server-bin")
+        self.pid = int(str(first["pid"]))
+        threading.Thread(target=self._await_exit, daemon=True).start()
+
+    def _message(self) -> dict[str, object]:
+        assert self._supervisor.stdout is not None
+        line = self._supervisor.stdout.readline()
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return {}
+        return message if isinstance(message, dict) else {}
+
+    def _await_exit(self) -> None:
+        code = self._message().get("exit")
+        self.exit_code = int(str(code)) if code is not None else -1
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server still runs."""
+        return self.exit_code is None and self._supervisor.poll() is None
+
+    def log_tail(self, lines: int = _TAIL_LINES) -> tuple[str, ...]:
+        """The last lines of the server's output."""
+        try:
+            with self.spec.log_path.open("rb") as log:
+                log.seek(max(0, self.spec.log_path.stat().st_size - 64 * 1024))
+                text = log.read().decode("utf-8", "replace")
+        except OSError:
+            return ()
+        return tuple(text.splitlines()[-lines:])
+
+    def death(self, doing: str) -> ServerError:
+        """The error for a server that died while `doing` something."""
+        code = self.exit_code
+        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return ServerError(
+            f"the server died while {doing} ({how}); its last lines are below, its whole log is "
+            f"{self.spec.log_path}",
+            cause="SERVER_DIED",
+            log_tail=self.log_tail(),
+        )
+
+    def stop(self) -> None:
+        """Stop the server and everything it started; safe to call twice."""
+        if self._supervisor.stdin is not None and not self._supervisor.stdin.closed:
+            self._supervisor.stdin.close()
+        try:
+            self._supervisor.wait(timeout=15.0)
+        except subprocess.TimeoutExpired:
+            self._supervisor.kill()
+            self._supervisor.wait()
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def refuse_taken_port(port: int) -> None:
+    """Say who holds `port` before a server is started on it.
+
+    Raises:
+        SetupError: somebody listens there.
+    """
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        if probe.connect_ex((LOOPBACK, port)) != 0:
+            return
+    raise SetupError(
+        f"port {port} is already in use{_holder(port)}; stop that process, give another --port in "
+        f"--server-args, or measure it with --server-url http://{LOOPBACK}:{port}"
+    )
+
+
+def listener_pid(port: int) -> int | None:
+    """Process id of whoever listens on a local `port`; `None` when it cannot be told."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except psutil.Error:
+        return None
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+            return connection.pid
+    return None
+
+
+def _holder(port: int) -> str:
+    pid = listener_pid(port)
+    if pid is None:
+        return ""
+    try:
+        return f" by {psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f" by pid {pid}"
+
+
+def wait_until_ready(server: RunningServer, client: Client, *, limit_s: float) -> None:
+    """Ready = `/health` says ok **and** one small completion is answered.
+
+    Raises:
+        ServerError: the server died or was not ready within `limit_s`.
+    """
+    deadline = time.monotonic() + limit_s
+    while not client.health():
+        if not server.alive:
+            raise server.death("loading the model")
+        if time.monotonic() > deadline:
+            raise ServerError(
+                f"the server was not ready after {limit_s:.0f} s; raise --ready-timeout or see "
+                f"{server.spec.log_path}",
+                cause="SETUP",
+                log_tail=server.log_tail(),
+            )
+        time.sleep(0.05)
+    try:
+        client.chat("Hello.", max_tokens=1, reuse=False)
+    except ServerError as error:
+        if not server.alive:
+            raise server.death("answering its first request") from error
+        raise
+
+
+def supported_flags(binary: str) -> str:
+    """The `--help` text of a llama-server binary.
+
+    Raises:
+        SetupError: it cannot be run.
+    """
+    return _output(binary, "--help")
+
+
+def _output(binary: str, argument: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603
+            [binary, argument], capture_output=True, timeout=60, check=False
+        )
+    except OSError as error:
+        raise SetupError(
+            f"cannot run {binary}: {error.strerror or error}; give the path of a llama-server "
+            "binary with --server-bin"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise SetupError(f"{binary} {argument} did not end within 60 s; is it a llama-server?") from error
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def flag_value(argv: Sequence[str], *names: str) -> str | None:
+    """Value of the last of `names` in `argv`, `--name value` or `--name=value`; `None` if absent."""
+    found: str | None = None
+    for index, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name in names:
+            if equals:
+                found = value
+            elif index + 1 < len(argv):
+                found = argv[index + 1]
+    return found

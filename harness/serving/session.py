@@ -1,0 +1,274 @@
+"""The server of a run: found, started or attached to, checked to be what was asked for."""
+
+import hashlib
+import importlib.metadata
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path, PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+from harness.core.records import ModelIdentity, ServerIdentity
+from harness.errors import HarnessError, ServerError, SetupError
+from harness.serving.client import Client
+from harness.serving.embedded import unknown_flags
+from harness.serving.flags import key_of, noted_of, without_secrets, with_defaults
+from harness.serving.gguf_file import model_identity, read_gguf
+from harness.serving.launch import (
+    LOOPBACK,
+    LaunchSpec,
+    RunningServer,
+    flag_value,
+    free_port,
+    listener_pid,
+    refuse_taken_port,
+    supported_flags,
+    wait_until_ready,
+)
+from harness.settings import Settings
+
+_LONGEST_REQUEST_S = 7 * 24 * 3600
+_EMBEDDED_BATCH_TOKENS = 512
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Session:
+    """An endpoint ready to be measured.
+
+    `pid` is the server's process where it runs on this machine and can be told. `reduced` servers
+    lack llama-server's native endpoints: client-side timing only.
+    """
+
+    client: Client
+    identity: ServerIdentity
+    model: ModelIdentity
+    pid: int | None
+    running: RunningServer | None = None
+
+    def check_alive(self, doing: str) -> None:
+        """Raise the death of a server of ours, with its log's tail, if it has died."""
+        if self.running is not None and not self.running.alive:
+            raise self.running.death(doing)
+
+    def close(self) -> None:
+        """Stop a server of ours; leave others running."""
+        self.client.close()
+        if self.running is not None:
+            self.running.stop()
+
+
+def open_session(settings: Settings, log_path: Path, say: Say) -> Session:
+    """Find or start the server that `settings` ask for and read back what it really serves.
+
+    Raises:
+        SetupError: nothing there, not what was asked for, or a context too small.
+        ServerError: it died or hung while starting.
+    """
+    if settings.server_url:
+        session = _attach(settings, say)
+    else:
+        session = _start(settings, log_path, say)
+    try:
+        _refuse_small_context(session.identity.n_ctx, settings)
+    except HarnessError:
+        session.close()
+        raise
+    return session
+
+
+# -- a server that already runs -------------------------------------------------------------
+
+
+def _attach(settings: Settings, say: Say) -> Session:
+    assert settings.server_url is not None
+    url = settings.server_url.split(",")[0].strip()
+    client = Client(url, api_key=settings.api_key, idle_limit_s=settings.idle_timeout_s)
+    try:
+        props = client.get("/props")
+        listed = client.first_model()
+        if props is None and listed is None:
+            raise SetupError(
+                f"{url} answers, but neither as a llama-server (no /props) nor as an "
+                "OpenAI-compatible server (no /v1/models); check --server-url"
+            )
+    except ServerError as error:
+        client.close()
+        raise SetupError(str(error)) from error
+    except SetupError:
+        client.close()
+        raise
+    if props is None:
+        say(
+            f"{url} is not a llama-server (no /props): reduced mode, client-side timing only; "
+            "reuse, per-batch curve and exact token budgets are not available"
+        )
+    local = urlsplit(url).hostname in (LOOPBACK, "localhost", "::1")
+    pid = listener_pid(urlsplit(url).port or 80) if local else None
+    return Session(
+        client=client,
+        identity=_identity("url", props, (), reduced=props is None),
+        model=_model_of(props, listed, local),
+        pid=pid,
+    )
+
+
+# -- a server of ours -----------------------------------------------------------------------
+
+
+def _start(settings: Settings, log_path: Path, say: Say) -> Session:
+    binary = settings.server_bin or (shutil.which("llama-server") if settings.model else None)
+    given = list(settings.server_args)
+    model_path = Path(flag_value(given, "-m", "--model") or settings.model or reference_model())
+    if binary and not (settings.model or flag_value(given, "-m", "--model", "-hf", "--hf-repo")):
+        say("no --model given: the binary serves the project's own reference model")
+    hub_model = flag_value(given, "-hf", "--hf-repo") if binary else None
+    model = None if hub_model else model_identity(read_gguf(model_path))
+    port = _port(given)
+    defaults: list[tuple[tuple[str, ...], str | None]] = [
+        (("--host",), LOOPBACK),
+        (("--port",), str(port)),
+        (("-c", "--ctx-size"), str(settings.ctx_tokens)),
+        (("-np", "--parallel"), "1"),
+        (("--cache-ram", "-cram"), "0"),
+        (("--ctx-checkpoints", "-ctxcp", "--swa-checkpoints"), "8"),
+        (("--fit", "-fit"), "off"),
+        (("--timeout", "-to"), str(_LONGEST_REQUEST_S)),
+        (("--metrics",), None),
+        (("--no-webui", "--no-ui"), None),
+    ]
+    if not hub_model:
+        defaults.insert(0, (("--model", "-m"), str(model_path)))
+    if binary:
+        help_text = supported_flags(binary)
+        defaults = [d for d in defaults if any(_mentions(help_text, name) for name in d[0])]
+        argv = [binary, *with_defaults(given, defaults)]
+    else:
+        if refused := unknown_flags(given):
+            raise SetupError(
+                f"the embedded server does not know {refused[0]}; use --server-bin with a "
+                "llama-server binary for it, or drop it from --server-args"
+            )
+        batch = str(_EMBEDDED_BATCH_TOKENS)
+        defaults += [(("-b", "--batch-size"), batch), (("-ub", "--ubatch-size"), batch)]
+        argv = [
+            *(sys.executable, "-m", "harness.serving.embedded"),
+            *with_defaults(given, defaults),
+        ]
+    spec = LaunchSpec(tuple(argv), port, log_path)
+    running = RunningServer(spec)
+    client = Client(spec.base_url, api_key=flag_value(given, "--api-key"), idle_limit_s=settings.idle_timeout_s)
+    try:
+        wait_until_ready(running, client, limit_s=settings.ready_timeout_s)
+        props = client.get("/props")
+        listed = client.first_model()
+    except BaseException:
+        client.close()
+        running.stop()
+        raise
+    shown = argv[1:] if binary else argv[3:]
+    return Session(
+        client=client,
+        identity=_identity("binary" if binary else "embedded", props, shown, reduced=props is None),
+        model=model or _model_of(props, listed, local=True),
+        pid=running.pid,
+        running=running,
+    )
+
+
+def reference_model() -> Path:
+    """Path of the packaged reference model, its SHA-256 checked.
+
+    Raises:
+        SetupError: the file is not the one this version was released with.
+    """
+    folder = Path(str(resources.files("harness.models")))
+    described = json.loads((folder / "MODEL.json").read_text(encoding="utf-8"))
+    path = folder / described["file"]
+    if not path.is_file():
+        raise SetupError(f"the reference model {path} is missing; reinstall longctx-harness")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != described["sha256"]:
+        raise SetupError(
+            f"the reference model {path} is damaged (SHA-256 {digest[:12]}…, expected "
+            f"{described['sha256'][:12]}…); reinstall longctx-harness"
+        )
+    return path
+
+
+def _port(given: list[str]) -> int:
+    asked = flag_value(given, "--port")
+    if asked is None:
+        return free_port()
+    if not asked.isdigit() or not 0 < int(asked) < 65536:
+        raise SetupError(f"--port {asked} in --server-args: expected a number from 1 to 65535")
+    refuse_taken_port(int(asked))
+    return int(asked)
+
+
+def _mentions(help_text: str, flag: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", help_text) is not None
+
+
+# -- what it really is ----------------------------------------------------------------------
+
+
+def _identity(
+    origin: str, props: dict[str, Any] | None, argv: "list[str] | tuple[()]", *, reduced: bool
+) -> ServerIdentity:
+    props = props or {}
+    build = str(props.get("build_info") or "unknown")
+    if origin == "embedded":
+        wheel = importlib.metadata.version("xllamacpp")
+        build = f"b{wheel.rsplit('.', 1)[-1]} (xllamacpp {wheel})"
+    n_ctx = (props.get("default_generation_settings") or {}).get("n_ctx")
+    key = key_of(argv) if argv else {}
+    if not argv:
+        key = {"ctx": n_ctx, "parallel": props.get("total_slots"), "flags": "unknown"}
+    return ServerIdentity(
+        origin="url" if origin == "url" else "binary" if origin == "binary" else "embedded",
+        build=build,
+        argv=without_secrets(argv),
+        n_ctx=int(n_ctx) if n_ctx else None,
+        reduced=reduced,
+        key=key,
+        noted=noted_of(argv),
+    )
+
+
+def _model_of(props: dict[str, Any] | None, listed: dict[str, Any] | None, local: bool) -> ModelIdentity:
+    path = (props or {}).get("model_path")
+    if local and path and Path(str(path)).is_file():
+        try:
+            return model_identity(read_gguf(Path(str(path))))
+        except SetupError:
+            pass
+    meta: dict[str, Any] = (listed or {}).get("meta") or {}
+    name = PurePath(str(path or (listed or {}).get("id") or "unknown").replace("\\", "/")).name
+    parameters = meta.get("n_params")
+    facts = [name, str(parameters or ""), str(meta.get("size") or "")]
+    digest = hashlib.sha256("/".join(facts).encode()).hexdigest()[:8]
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower().removesuffix(".gguf")).strip("-")
+    return ModelIdentity(
+        identity=f"{slug or 'unknown'}-{digest}",
+        name=name,
+        file_type=meta.get("ftype") or (props or {}).get("model_ftype"),
+        parameters=parameters,
+        trained_ctx_tokens=meta.get("n_ctx_train"),
+    )
+
+
+def _refuse_small_context(n_ctx: int | None, settings: Settings) -> None:
+    deepest = max(settings.rung_depths)
+    if n_ctx is not None and n_ctx < deepest:
+        raise SetupError(
+            f"the server's context is {n_ctx} tokens a slot but --ctx asks for {deepest}; start it "
+            f"with -c {deepest} -np 1 (and YaRN flags if the model was trained shorter), or lower "
+            "--ctx"
+        )

@@ -1,0 +1,200 @@
+"""Settings: command-line options over `harness.toml` over defaults, parsed once and frozen."""
+
+import math
+import os
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.core.metrics import METRICS
+from harness.errors import SetupError
+
+DEFAULT_CTX_TOKENS = 8192
+MINIMUM_DEPTH = 1024
+API_KEY_VARIABLE = "HARNESS_API_KEY"  # the variable's name, not a key
+
+
+class Settings(BaseModel):
+    """Everything a run depends on. Units are in the names; K = 1024."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ctx_tokens: int = DEFAULT_CTX_TOKENS
+    depths: tuple[int, ...] | None = None
+    server_url: str | None = None
+    server_bin: str | None = None
+    server_args: tuple[str, ...] = ()
+    model: str | None = None
+    api_key: str | None = None
+
+    fill: float = 0.90
+    seed: int = 0
+    background: Literal["plain", "hard"] = "plain"
+    repeats: int = 6
+    max_repeats: int = 18
+    generate_tokens: int = 64
+    answer_tokens: int = 256
+
+    band: float | None = None
+    bands: dict[str, float] = {}
+    strict: bool = False
+
+    baselines: Path = Path("baselines")
+    results: Path = Path("results")
+    machine_class: str | None = None
+    label: str | None = None
+
+    idle_timeout_s: float = 900.0
+    ready_timeout_s: float = 600.0
+    wait_lock_s: float = 0.0
+
+    def band_of(self, metric: str) -> float:
+        """The noise band of a metric as a share: its own, else the general one, else its default."""
+        general = METRICS[metric].band if self.band is None else self.band
+        if METRICS[metric].kind == "score":
+            general = METRICS[metric].band
+        return self.bands.get(metric, general)
+
+    @property
+    def rung_depths(self) -> tuple[int, ...]:
+        """The ladder: the depths asked for, else 2K, 8K, 32K, 128K … up to and with the context."""
+        if self.depths is not None:
+            return self.depths
+        depths = []
+        depth = 2048
+        while depth < self.ctx_tokens:
+            depths.append(depth)
+            depth *= 4
+        return (*depths, self.ctx_tokens)
+
+
+def tokens(text: object, option: str) -> int:
+    """A token count such as `131072` or `128K` (K = 1024, M = 1024²).
+
+    Raises:
+        SetupError: not a positive whole number.
+    """
+    match = re.fullmatch(r"\s*(-?\d+)\s*([kKmM]?)\s*", str(text))
+    if match is None:
+        raise SetupError(f"{option} {text}: expected a number of tokens such as 131072 or 128K")
+    value = int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()]
+    if value <= 0:
+        raise SetupError(f"{option} {text}: expected a number of tokens above 0, such as 131072")
+    return value
+
+
+def load(options: Mapping[str, object], root: Path, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from `options` (only those given) over the files in `root` over the defaults.
+
+    Raises:
+        SetupError: an unknown key, a wrong value, or options that contradict each other.
+    """
+    merged: dict[str, Any] = dict(_file_settings(root))
+    merged.update(options)
+    if merged.get("ctx_tokens") is not None:
+        merged["ctx_tokens"] = tokens(merged["ctx_tokens"], "--ctx")
+    if merged.get("depths") is not None:
+        merged["depths"] = _depths(merged["depths"])
+        merged.setdefault("ctx_tokens", max(merged["depths"]))
+    if isinstance(args := merged.get("server_args"), str):
+        merged["server_args"] = tuple(split_arguments(args))
+    if merged.get("server_bin") is None and not merged.get("server_url"):
+        merged["server_bin"] = environ.get("LLAMA_SERVER") or None
+    merged["api_key"] = environ.get(API_KEY_VARIABLE) or None
+    merged.setdefault("strict", environ.get("CI", "").lower() in ("1", "true"))
+    for key in ("baselines", "results"):
+        merged[key] = root / Path(str(merged.get(key, key)))
+    try:
+        settings = Settings(**merged)
+    except ValidationError as error:
+        raise SetupError(_first_fault(error)) from error
+    _refuse_nonsense(settings)
+    return settings
+
+
+def split_arguments(text: str) -> list[str]:
+    """Split `--server-args` as the system's shell would (backslashes are kept on Windows)."""
+    try:
+        return [w.strip('"') for w in shlex.split(text, posix=False)] if sys.platform == "win32" else shlex.split(text)
+    except ValueError as error:
+        raise SetupError(f"--server-args {text!r}: {error}; check its quotes") from error
+
+
+def _file_settings(root: Path) -> Mapping[str, Any]:
+    for name, keys in (("harness.toml", ()), ("pyproject.toml", ("tool", "harness"))):
+        path = root / name
+        if not path.is_file():
+            continue
+        try:
+            content: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SetupError(f"{path} is not valid TOML: {error}") from error
+        for key in keys:
+            content = content.get(key, {})
+        if content:
+            return {_KEY_NAMES.get(k, k): v for k, v in content.items()}
+    return {}
+
+
+_KEY_NAMES = {
+    "ctx": "ctx_tokens",
+    "idle_timeout": "idle_timeout_s",
+    "ready_timeout": "ready_timeout_s",
+    "wait_lock": "wait_lock_s",
+}
+
+
+def _depths(value: object) -> tuple[int, ...]:
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
+    depths = sorted({tokens(part, "--depths") for part in parts})
+    return tuple(depths)
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors(include_url=False)[0]
+    where = ".".join(str(p) for p in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        return f"harness.toml: there is no setting called {where!r}; see docs/guide.md for the list"
+    return f"setting {where}: {fault['msg'].lower()}, got {fault['input']!r}"
+
+
+def _refuse_nonsense(s: Settings) -> None:
+    deepest, shallowest = max(s.rung_depths), min(s.rung_depths)
+    if shallowest < MINIMUM_DEPTH:
+        raise SetupError(
+            f"a depth of {shallowest} tokens is too small for five needles and six questions; the "
+            f"smallest is {MINIMUM_DEPTH}"
+        )
+    if deepest > s.ctx_tokens:
+        raise SetupError(
+            f"--depths asks for {deepest} tokens but --ctx is {s.ctx_tokens}; raise --ctx or drop "
+            "that depth"
+        )
+    if not 0.1 <= s.fill <= 0.97:
+        raise SetupError(f"fill is {s.fill}; expected a share of the context from 0.1 to 0.97")
+    for name, band in {"band": s.band, **s.bands}.items():
+        if band is not None and not (0 < band < 1 and math.isfinite(band)):
+            raise SetupError(f"{name} is {band}; expected a share such as 0.10 for ±10 %")
+    if unknown := set(s.bands) - set(METRICS):
+        raise SetupError(
+            f"bands names {sorted(unknown)[0]!r}, which is no metric; the metrics are "
+            f"{', '.join(METRICS)}"
+        )
+    if s.repeats < 3:
+        raise SetupError(f"repeats is {s.repeats}; at least 3 are needed for any verdict")
+    if s.generate_tokens < 16:
+        raise SetupError(f"generate_tokens is {s.generate_tokens}; at least 16 are needed for a rate")
+    if s.server_url and s.server_bin:
+        raise SetupError("--server-url and --server-bin exclude each other; give one of them")
+    if s.server_url and not re.match(r"https?://[^/\s]+", s.server_url):
+        raise SetupError(
+            f"--server-url {s.server_url}: expected something like http://127.0.0.1:8080"
+        )
+    if s.server_url and s.server_args:
+        raise SetupError("--server-args has no effect on a server that already runs (--server-url)")

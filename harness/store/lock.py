@@ -1,0 +1,63 @@
+"""One run a machine: a host-wide lock that names its holder and vanishes with it."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from harness.errors import LockedError, SetupError
+
+LOCK_VARIABLE = "HARNESS_LOCK_FILE"
+
+
+def lock_path() -> Path:
+    """The lock's file: `$HARNESS_LOCK_FILE`, else one for the whole machine."""
+    return Path(os.environ.get(LOCK_VARIABLE) or Path(tempfile.gettempdir(), "longctx-harness.lock"))
+
+
+@contextmanager
+def machine_lock(doing: str, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold this machine while `doing` something, waiting up to `wait_s` for another run to end.
+
+    The operating system drops the lock with its holder, so a killed run leaves none behind.
+
+    Raises:
+        LockedError: another run holds the machine; its pid, start and plan are named.
+    """
+    path = lock_path()
+    holder = path.with_name(path.name + ".holder.json")
+    lock = FileLock(path, mode=0o666)
+    try:
+        lock.acquire(timeout=max(wait_s, 0.0))
+    except Timeout as error:
+        raise LockedError(
+            f"another run holds this machine: {_describe(holder)}; wait for it to end "
+            "(--wait-lock SECONDS does), or stop it"
+        ) from error
+    except OSError as error:
+        raise SetupError(
+            f"cannot take the machine's lock {path}: {error.strerror or error}; set "
+            f"{LOCK_VARIABLE} to a file that can be written"
+        ) from error
+    try:
+        started = datetime.now().astimezone().isoformat(timespec="seconds")
+        holder.write_text(
+            json.dumps({"pid": os.getpid(), "started": started, "doing": doing}), encoding="utf-8"
+        )
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
+
+
+def _describe(holder: Path) -> str:
+    try:
+        facts = json.loads(holder.read_text(encoding="utf-8"))
+        return f"pid {facts['pid']}, since {facts['started']}, {facts['doing']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its holder did not leave a note"

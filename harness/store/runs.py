@@ -1,0 +1,145 @@
+"""Run records on disk: one JSON Lines file a run, appended line by line, readable after any crash."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.core.records import (
+    LINE,
+    SCHEMA_VERSION,
+    Control,
+    Event,
+    Footer,
+    Header,
+    Rung,
+    RunRecord,
+)
+from harness.errors import StoreError
+
+SUFFIX = ".jsonl"
+
+
+def new_run_id(now: datetime) -> str:
+    """A sortable run id: local time and six random hexadecimal digits."""
+    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+class Recorder:
+    """Appends lines to one record; each is on the disk when `append` returns.
+
+    Raises:
+        StoreError: the results folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, header: Header) -> None:
+        self.path = folder / f"{header.run_id}{SUFFIX}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("xb")
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        self.append(header)
+
+    def append(self, line: Header | Control | Rung | Event | Footer) -> None:
+        """Write one line and force it to the disk."""
+        try:
+            self._file.write(line.model_dump_json().encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise _unwritable(self.path.parent, error) from error
+
+    def close(self) -> None:
+        """Close the file; a record without a footer says that its run was cut short."""
+        self._file.close()
+
+
+def check_writable(folder: Path) -> None:
+    """Fail before anything is measured rather than after.
+
+    Raises:
+        StoreError: nothing can be created in `folder`.
+    """
+    probe = folder / f".write-check-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read a record; a torn last line is dropped and said so (`torn`).
+
+    Raises:
+        StoreError: not a record, written by a newer version, or damaged before its last line.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    pieces = raw.split(b"\n")
+    torn = pieces.pop() != b""
+    lines: list[Header | Control | Rung | Event | Footer] = []
+    for number, piece in enumerate(pieces, start=1):
+        _refuse_newer(path, piece)
+        try:
+            lines.append(LINE.validate_json(piece))
+        except ValidationError as error:
+            if number == len(pieces) and number > 1:
+                torn = True
+                break
+            fault = error.errors(include_url=False)[0]
+            raise StoreError(
+                f"{path} line {number} is not a line of a run record ({fault['msg']}); restore the "
+                "file or leave that run out"
+            ) from error
+    if not lines or not isinstance(lines[0], Header):
+        raise StoreError(f"{path} is not a run record: its first line is not a header")
+    return RunRecord(
+        header=lines[0],
+        controls=tuple(x for x in lines if isinstance(x, Control)),
+        rungs=tuple(x for x in lines if isinstance(x, Rung)),
+        events=tuple(x for x in lines if isinstance(x, Event)),
+        footer=next((x for x in reversed(lines) if isinstance(x, Footer)), None),
+        torn=torn,
+    )
+
+
+def list_runs(folder: Path) -> list[Path]:
+    """Record files in `folder`, oldest first (their names sort by time)."""
+    return sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
+
+
+def readable_runs(folder: Path) -> Iterator[tuple[Path, RunRecord]]:
+    """Readable records, newest first; damaged ones are passed over."""
+    for path in reversed(list_runs(folder)):
+        try:
+            yield path, read_run(path)
+        except StoreError:
+            continue
+
+
+def _refuse_newer(path: Path, piece: bytes) -> None:
+    if not piece.startswith(b'{"kind":"header"'):
+        return
+    import re
+
+    match = re.search(rb'"schema_version":(\d+)', piece)
+    if match and int(match[1]) > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was written by a newer version (schema {int(match[1])}, this one knows "
+            f"{SCHEMA_VERSION}); update longctx-harness"
+        )
+
+
+def _unwritable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot write into the results folder {folder}: {error.strerror or error}; give another "
+        "with --results"
+    )
