@@ -85,10 +85,14 @@ class CurveEstimate:
 
 @dataclass(frozen=True, slots=True)
 class _Paired:
-    """Batches that all runs share: log speed ratios (runs × batches) and their weights."""
+    """Batches that all runs share: log speed ratios (runs × batches) and their weights.
+
+    `raw` as measured, `log_ratio` with isolated outliers set aside.
+    """
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
+    raw: Floats
     log_ratio: Floats
     weight: Floats
     set_aside: int
@@ -122,18 +126,21 @@ def curve_estimate(
 
 
 def decide_curve(curve: CurveEstimate, *, band: float) -> Decision:
-    """The three-way rule on a curve: a stretch beyond the band counts like the whole.
+    """The three-way rule on a curve: a departure that lasts to the end counts like the whole.
 
-    A stretch that departs makes a PASS of the whole impossible; if the whole says the opposite of
+    A stretch that ends again before the curve does (something passed by, more likely than a
+    change of the build) only keeps the whole from being a PASS. If the whole says the opposite of
     the stretch, nothing is decided.
     """
     whole = decide(curve.overall, band=band, direction="higher")
     if curve.departure is None:
         return whole
     part = decide(curve.departure.estimate, band=band, direction="higher")
-    if {whole, part} == {"REGRESSED", "IMPROVED"}:
-        return "UNDECIDED"
-    return part
+    if not curve.departure.to_end:
+        part = "UNDECIDED"
+    if whole == "PASS" or whole == "UNDECIDED":
+        return part
+    return whole if part in (whole, "UNDECIDED") else "UNDECIDED"
 
 
 def _pair(
@@ -171,6 +178,7 @@ def _pair(
     return _Paired(
         starts=tuple(c.start_tokens for c in kept),
         ends=tuple(c.end_tokens for c in kept),
+        raw=raw,
         log_ratio=cleaned,
         weight=base_ms.mean(axis=0),
         set_aside=int(np.count_nonzero(outlying.all(axis=0))),
@@ -290,7 +298,7 @@ def _departure(
         stretches = list(group)
         first, last = stretches[0][0], stretches[-1][1]
         estimate = _stretch(paired, first, last, strict, prior)
-        if not _borne_by_most(paired.log_ratio[:, first:last], estimate.ratio, band):
+        if not _borne_by_most(paired.raw[:, first:last], estimate.ratio, band):
             continue
         place = Departure(paired.starts[first], paired.ends[last - 1], last == count, estimate)
         found.append((estimate.p_no_change, place))
