@@ -5,6 +5,7 @@ adds `/sys/class/kfd/kfd/proc/PID`. Only processes of the same user can be read 
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -68,12 +69,12 @@ def drm_descriptors(pid: int, proc: Path = Path("/proc")) -> tuple[Path, ...]:
 
     Raises `PermissionError` for a process of another user and `OSError` for one that is gone.
     """
-    folder = proc / str(pid)
+    folder = f"{proc}/{pid}/fd"
     found = []
-    for descriptor in (folder / "fd").iterdir():
+    for name in os.listdir(folder):  # noqa: PTH208  (thousands of them: no Path object for each)
         with contextlib.suppress(OSError):
-            if DRM_FD.search(str(descriptor.readlink())):
-                found.append(folder / "fdinfo" / descriptor.name)
+            if DRM_FD.search(os.readlink(f"{folder}/{name}")):  # noqa: PTH115
+                found.append(proc / str(pid) / "fdinfo" / name)
     return tuple(found)
 
 

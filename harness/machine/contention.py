@@ -1,0 +1,316 @@
+"""The sampler: a thread that watches the machine's other load while the harness measures."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from harness.core.contention import DEFAULT, Thresholds
+from harness.core.load import Conditions, GpuUse, ProcessUse, Reading, Rival
+from harness.machine import rivals
+from harness.machine.conditions import ConditionsProbe
+from harness.machine.gpu_use import GpuWatch
+from harness.machine.pressure import Pressure, PressureProbe
+from harness.machine.processes import (
+    CpuTotals,
+    ProcessTable,
+    ProcessTimes,
+    Tree,
+    open_table,
+    title,
+)
+
+Number = TypeVar("Number", int, float)
+
+INTERVAL_S = 1.0
+CONDITIONS_EVERY_S = 10.0
+MIN_READING_S = 0.1  # ten grains of the kernels' CPU counters: a shorter reading tells nothing
+NAMED = 5  # processes named in a reading
+LOUD = 0.5  # part of the threshold from where on every process is read to name the cause
+FAILURES = 5  # in a row, after which the sampler gives up
+
+
+@dataclass(slots=True)
+class Host:
+    """Everything the sampler reads; a test puts its own parts in place."""
+
+    table: ProcessTable = field(default_factory=open_table)
+    gpu: GpuWatch = field(default_factory=GpuWatch)
+    conditions: ConditionsProbe = field(default_factory=ConditionsProbe)
+    pressure: PressureProbe = field(default_factory=PressureProbe)
+    clock_ns: Callable[[], int] = time.perf_counter_ns
+    cpus: int = field(default_factory=lambda: os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """Counters at one moment."""
+
+    at_ns: int
+    totals: CpuTotals
+    ours_s: float
+    pressure: Pressure
+
+
+class Sampler:
+    """Watches the load of all processes but this one, `exclude` and all their descendants.
+
+    `start` and `stop` may be called in any order and number; the thread is a daemon and neither
+    it nor any method raises because something can't be read. `mark()` takes a reading on the
+    spot: called at a measurement's start and end, it makes readings and measurement coincide.
+    """
+
+    def __init__(
+        self,
+        exclude: Iterable[int] = (),
+        interval_s: float = INTERVAL_S,
+        *,
+        host: Host | None = None,
+        thresholds: Thresholds = DEFAULT,
+    ) -> None:
+        self._host = host or Host()
+        self._interval_s = interval_s
+        self._thresholds = thresholds
+        self._tree = Tree(self._host.table)
+        self._tree.add({os.getpid(), *exclude})
+        self._readings: list[Reading] = []
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: str | None = None
+        self._failures = 0
+        self._cost_s = 0.0
+        self._last: _Snapshot | None = None
+        self._walked: dict[int, float] = {}
+        self._walked_ns: int | None = None
+        self._rivals: dict[int, Rival] = {}
+        self._titles: dict[tuple[int, str], str] = {}
+        self._young: tuple[int, ...] = ()
+        self._conditions = Conditions()
+        self._conditions_ns: int | None = None
+        self._gpu: tuple[GpuUse, ...] | None = None
+        self._gpu_ns: int | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._wake.clear()
+        self._thread = threading.Thread(target=self._run, name="machine-sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last reading and end the thread."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._wake.set()
+        thread.join(timeout=5)
+        self.mark()
+
+    def exclude(self, pid: int) -> None:
+        """Count `pid` and all below it as ours from now on."""
+        with self._lock:
+            self._tree.add({pid})
+
+    def mark(self) -> None:
+        """Take a reading now, unless the last one is less than 0.1 s old."""
+        with self._lock:
+            before = time.thread_time()
+            last = self._last
+            if last is None or self._host.clock_ns() - last.at_ns >= MIN_READING_S * 1e9:
+                self._guarded_tick()
+            self._cost_s += time.thread_time() - before
+
+    def readings(self) -> tuple[Reading, ...]:
+        """All readings so far, in order; `core.contention` judges them."""
+        with self._lock:
+            return tuple(self._readings)
+
+    @property
+    def cost_s(self) -> float:
+        """CPU seconds the sampler itself has used."""
+        return self._cost_s
+
+    def watched(self) -> tuple[str, ...]:
+        """What was watched, for the record."""
+        state = self._conditions
+        said = ["CPU time of all processes but the harness and the server", "other servers by name"]
+        if self._last is not None and self._last.totals.steal_s is not None:
+            said.append("steal time")
+        if self._last is not None and self._last.pressure.stall_s is not None:
+            said.append("memory stalls (PSI)")
+        if self._last is not None and self._last.pressure.swapped_bytes is not None:
+            said.append("swap traffic")
+        said += self._host.gpu.watched()
+        said += [name for name, value in _condition_values(state) if value is not None]
+        return tuple(said)
+
+    def not_watched(self) -> tuple[str, ...]:
+        """What could not be watched, and so may have disturbed unseen."""
+        said = ["memory bandwidth used by others: no counter is read"]
+        if not self._host.table.sees_everyone:
+            said.append("names of other users' processes: not permitted without root")
+        last = self._last
+        if last is None or last.totals.steal_s is None:
+            said.append("steal time: not told by this system")
+        if last is None or last.pressure.stall_s is None:
+            said.append("memory stalls: this kernel has no pressure information")
+        if last is None or last.pressure.swapped_bytes is None:
+            said.append("swap traffic: not told by this system")
+        said += self._host.gpu.not_watched()
+        said += [
+            f"{name}: not readable"
+            for name, value in _condition_values(self._conditions)
+            if value is None
+        ]
+        if self._failure is not None:
+            gave_up = self._failures >= FAILURES
+            when = "anything since the sampler gave up" if gave_up else "some intervals"
+            said.append(f"{when}: {self._failure}")
+        return tuple(said)
+
+    def _run(self) -> None:
+        while True:
+            self.mark()
+            if self._wake.wait(self._interval_s) or self._failures >= FAILURES:
+                return
+
+    def _guarded_tick(self) -> None:
+        try:
+            self._tick()
+            self._failures = 0
+        except Exception as error:  # a run of hours must not end because a counter looked odd
+            self._failures += 1
+            self._failure = f"{type(error).__name__}: {error}"
+            self._last = None
+
+    def _tick(self) -> None:
+        host = self._host
+        alive = host.table.pids()
+        now = _Snapshot(
+            host.clock_ns(), host.table.totals(), self._tree.cpu_s(alive), host.pressure.read()
+        )
+        self._read_conditions(now.at_ns)
+        self._read_gpu(alive, now.at_ns)
+        last, self._last = self._last, now
+        if last is None:
+            self._walk(alive, now.at_ns, None)
+            return
+        self._look_for_rivals(last.at_ns)
+        span_s = (now.at_ns - last.at_ns) / 1e9
+        others_s = _others_s(last, now)
+        allowed_s = self._thresholds.others_cpus(host.cpus) * span_s
+        loud = others_s is not None and others_s > LOUD * allowed_s
+        uses: tuple[ProcessUse, ...] = ()
+        if loud or self._walk_due(now.at_ns):
+            found = self._walk(alive, now.at_ns, last.at_ns)
+            uses = self._named(found, others_s) if loud and others_s is not None else ()
+        self._rivals = {pid: rival for pid, rival in self._rivals.items() if pid in alive}
+        self._readings.append(
+            Reading(
+                start_ns=last.at_ns,
+                end_ns=now.at_ns,
+                cpus=host.cpus,
+                others_cpu_s=others_s,
+                steal_s=_grown(last.totals.steal_s, now.totals.steal_s),
+                processes=uses,
+                rivals=tuple(self._rivals.values()),
+                gpu=self._gpu,
+                memory_stall_s=_grown(last.pressure.stall_s, now.pressure.stall_s),
+                swapped_bytes=_grown(last.pressure.swapped_bytes, now.pressure.swapped_bytes),
+                conditions=self._conditions,
+            )
+        )
+
+    def _walk_due(self, now_ns: int) -> bool:
+        walked = self._walked_ns
+        return walked is None or now_ns - walked >= self._host.table.walk_s * 1e9
+
+    def _walk(self, alive: set[int], now_ns: int, since_ns: int | None) -> list[ProcessUse]:
+        """Read every process; what each used since the last walk, largest first."""
+        walked: dict[int, float] = {}
+        found = []
+        for pid in alive - self._tree.members():
+            times = self._host.table.read(pid)
+            if times is None:
+                continue
+            walked[pid] = times.own_s
+            used = times.own_s - self._walked.get(pid, 0.0)
+            if used > 0:
+                found.append(ProcessUse(pid, times.name, used))
+            self._check_rival(times, since_ns, named_only=since_ns is not None)
+        self._walked, self._walked_ns = walked, now_ns
+        return sorted(found, key=lambda use: -use.cpu_s)
+
+    def _named(self, found: list[ProcessUse], others_s: float) -> tuple[ProcessUse, ...]:
+        """The largest and every rival; scaled down when they were last read before this reading."""
+        total = sum(use.cpu_s for use in found)
+        scale = min(1.0, others_s / total) if total > 0 else 1.0
+        kept = found[:NAMED] + [use for use in found[NAMED:] if use.pid in self._rivals]
+        return tuple(
+            ProcessUse(use.pid, self._title(use.pid, use.name), use.cpu_s * scale) for use in kept
+        )
+
+    def _title(self, pid: int, name: str) -> str:
+        if not rivals.runs_a_script(name):
+            return name
+        if (pid, name) not in self._titles:
+            self._titles[pid, name] = title(name, self._host.table.command(pid))
+        return self._titles[pid, name]
+
+    def _look_for_rivals(self, since_ns: int) -> None:
+        # One caught between fork and exec still bears its parent's name: look twice.
+        again = [self._host.table.read(pid) for pid in self._young]
+        for times in (*self._tree.newcomers, *(t for t in again if t is not None)):
+            self._check_rival(times, since_ns, named_only=False)
+        self._young = tuple(times.pid for times in self._tree.newcomers)
+
+    def _check_rival(self, times: ProcessTimes, since_ns: int | None, *, named_only: bool) -> None:
+        if times.pid in self._rivals:
+            return
+        name = rivals.by_name(times.name)
+        if name is None and not named_only and rivals.runs_a_script(times.name):
+            name = rivals.by_command(self._host.table.command(times.pid))
+        if name is not None:
+            self._rivals[times.pid] = Rival(times.pid, name, since_ns)
+
+    def _read_conditions(self, now_ns: int) -> None:
+        at = self._conditions_ns
+        if at is None or now_ns - at >= CONDITIONS_EVERY_S * 1e9:
+            self._conditions, self._conditions_ns = self._host.conditions.read(), now_ns
+
+    def _read_gpu(self, alive: set[int], now_ns: int) -> None:
+        at = self._gpu_ns
+        if at is None or now_ns - at >= self._host.gpu.every_s * 1e9:
+            self._gpu = self._host.gpu.read(alive, self._tree.members(), self._name)
+            self._gpu_ns = now_ns
+
+    def _name(self, pid: int) -> str:
+        times = self._host.table.read(pid)
+        return times.name if times is not None else f"PID {pid}"
+
+
+def _others_s(last: _Snapshot, now: _Snapshot) -> float | None:
+    """CPU seconds of others; `None` when our own fell (an ended child that nobody waited for)."""
+    ours = now.ours_s - last.ours_s
+    if ours < -0.02:
+        return None
+    return max(0.0, now.totals.busy_s - last.totals.busy_s - ours)
+
+
+def _grown(before: Number | None, after: Number | None) -> Number | None:
+    return None if before is None or after is None else max(after, before) - before
+
+
+def _condition_values(state: Conditions) -> tuple[tuple[str, object], ...]:
+    return (
+        ("CPU clock", state.cpu_mhz),
+        ("GPU clock", state.gpu_mhz),
+        ("CPU temperature", state.cpu_c),
+        ("GPU temperature", state.gpu_c),
+        ("power profile", state.power_profile),
+        ("battery", state.on_battery),
+    )
