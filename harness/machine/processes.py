@@ -5,10 +5,10 @@ Linux reads `/proc` itself, a few microseconds a process; elsewhere psutil does 
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PureWindowsPath
 from typing import Protocol
 
 import psutil
@@ -179,7 +179,7 @@ def title(name: str, command: Sequence[str]) -> str:
     if words[0] == "-m" and len(words) == 2:
         return f"{name} -m {words[1]}"
     script = next((word for word in words if not word.startswith("-")), None)
-    return f"{name} {re.split(r'[\\/]', script)[-1]}" if script else name
+    return f"{name} {PureWindowsPath(script).name}" if script else name
 
 
 def below(parents: Mapping[int, int | None], pids: set[int]) -> set[int]:
