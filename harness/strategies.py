@@ -114,26 +114,25 @@ def names(count: int, *, alike: bool = True) -> SearchStrategy[tuple[str, ...]]:
 
 
 def code_numbers(count: int) -> SearchStrategy[tuple[str, ...]]:
-    """The digits of `count` codes, all different; some are rotations or near copies of others."""
+    """The digits of `count` codes, all different: unrelated ones, or all close kin of one.
 
-    def related(first: str) -> SearchStrategy[str]:
-        turns = st.integers(1, _CODE_DIGITS - 1).map(lambda n: first[n:] + first[:n])
-        changed = st.tuples(st.integers(0, _CODE_DIGITS - 1), _DIGIT).map(
-            lambda at: first[: at[0]] + at[1] + first[at[0] + 1 :]
-        )
-        return st.one_of(_NUMBER, turns, changed)
-
-    def rest(first: str) -> SearchStrategy[tuple[str, ...]]:
-        others = related(first).filter(lambda number: number != first)
-        return st.lists(others, min_size=count - 1, max_size=count - 1, unique=True).map(
-            lambda found: (first, *found)
-        )
-
-    return _NUMBER.flatmap(rest)
+    Kin are rotations of a number and its neighbours that differ in one digit.
+    """
+    number = st.integers(0, 10**_CODE_DIGITS - 1).map(f"{{:0{_CODE_DIGITS}d}}".format)
+    unrelated = st.lists(number, min_size=count, max_size=count, unique=True).map(tuple)
+    kin = number.map(lambda first: _kin(first)[:count]).filter(lambda found: len(found) == count)
+    return st.one_of(unrelated, kin)
 
 
-_DIGIT = st.sampled_from("0123456789")
-_NUMBER = st.text(_DIGIT, min_size=_CODE_DIGITS, max_size=_CODE_DIGITS)
+def _kin(number: str) -> tuple[str, ...]:
+    turned = [number[n:] + number[:n] for n in range(1, len(number))]
+    changed = [
+        number[:n] + str((int(digit) + step) % 10) + number[n + 1 :]
+        for n, digit in enumerate(number)
+        for step in (1, 5, 9)
+    ]
+    mixed = [kin for pair in zip(changed, [*turned, *changed], strict=False) for kin in pair]
+    return tuple(dict.fromkeys([number, *mixed, *changed]))
 
 
 def placements(count: int) -> SearchStrategy[tuple[float, ...]]:
