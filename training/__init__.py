@@ -1,0 +1,1 @@
+"""How the reference model is made: data, training, export, evaluation. Not installed."""

@@ -1,0 +1,102 @@
+"""Whole prompts for evaluation: the product's own retrieval prompts, and the grammar's breadth."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from harness.core.background import Background, lines
+from harness.core.haystack import CountTokens, build
+from harness.core.needles import ORDERS, CodeSource, Language, make_ask
+from training.episodes import Episode, make_episode
+
+Style = Literal["suite", "grammar", "many"]
+STYLES: tuple[Style, ...] = ("suite", "grammar", "many")
+_TAIL_TOKENS = 260
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A chat without its last answer, and that answer.
+
+    `messages` are (role, text); `order` says how the questions stand (suite only)."""
+
+    messages: tuple[tuple[str, str], ...]
+    expected: str
+    order: str
+
+    @property
+    def chatml(self) -> str:
+        """The prompt as the model's chat template renders it, up to where the answer begins."""
+        said = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in self.messages)
+        return said + "<|im_start|>assistant\n"
+
+
+def make_prompt(
+    seed: int, tokens: int, style: Style, background: Background, count_tokens: CountTokens
+) -> Prompt:
+    """The prompt of that seed with about `tokens` tokens, never more.
+
+    `suite`: five needles and the control as the product asks them, order by `seed` modulo 3,
+    Japanese wording every fourth. `grammar`: any episode of `training.episodes`. `many`: the same
+    with up to 64 records in the document.
+    """
+    if style == "suite":
+        return _suite(seed, tokens, background, count_tokens)
+    rng = random.Random(f"{style}/{seed}/{background}")
+    most = max(1, min(64 if style == "many" else 14, (tokens - 400) // 40))
+    episode = make_episode(rng, max_records=most)
+    while style == "many" and len(episode.records) < min(40, most):
+        episode = make_episode(rng, max_records=most)
+    return _spread(rng, episode, tokens, background, count_tokens)
+
+
+def _suite(seed: int, tokens: int, background: Background, count_tokens: CountTokens) -> Prompt:
+    rng = random.Random(f"suite/{seed}/{background}")
+    codes = CodeSource(rng)
+    segment = build(
+        [(tokens, tokens - _TAIL_TOKENS)], count_tokens, codes, seed=seed, background=background
+    )[0]
+    order = ORDERS[seed % 3]
+    language: Language = "ja" if seed % 4 == 3 else "en"
+    needles = [placed.needle for placed in segment.needles]
+    ask = make_ask(needles, codes, order, rng, language=language)
+    return Prompt((("user", segment.text + ask.tail),), ask.answer, order)
+
+
+def _spread(
+    rng: random.Random,
+    episode: Episode,
+    tokens: int,
+    background: Background,
+    count_tokens: CountTokens,
+) -> Prompt:
+    texts = [turn.text for turn in episode.turns]
+    answers = [turn.answer for turn in episode.turns]
+    fixed = sum(count_tokens([record.text for record in episode.records]))
+    fixed += sum(count_tokens([*texts, *answers, episode.system or "", episode.heading])) + 60
+    document = _lines(rng, background, max(0, tokens - fixed), count_tokens)
+    slots = sorted(rng.randint(0, len(document)) for _ in episode.records)
+    for slot, record in reversed(list(zip(slots, episode.records, strict=True))):
+        document.insert(slot, record.text)
+    texts[0] = episode.heading + "".join(document) + texts[0]
+    messages = [("system", episode.system)] if episode.system is not None else []
+    for text, answer in zip(texts, answers, strict=True):
+        messages += [("user", text), ("assistant", answer)]
+    return Prompt(tuple(messages[:-1]), answers[-1], "any")
+
+
+def _lines(
+    rng: random.Random, background: Background, room: int, count_tokens: CountTokens
+) -> list[str]:
+    source = lines(rng, background)
+    found: list[str] = []
+    while True:
+        block = list(islice(source, 512))
+        sizes: Sequence[int] = count_tokens(block)
+        for text, size in zip(block, sizes, strict=True):
+            if size > room:
+                return found
+            found.append(text)
+            room -= size
