@@ -273,6 +273,7 @@ def _stretch(
         sample_df=paired.chunk_df,
         base_within=side * share,
         base_df=paired.chunk_df,
+        run_variance=prior.run_variance(side),
         counts=(count, count * len(locations)),
         confidence=confidence,
         prior=prior,

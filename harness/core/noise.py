@@ -24,7 +24,8 @@ _SPREAD_BIAS = {2: 2.20, 3: 2.19, 4: 1.60, 5: 1.43, 6: 1.385, 7: 1.27, 8: 1.23}
 _SPREAD_BIAS_SLOPE = 1.75
 _SPREAD_DF_SHARE = 0.78
 _LOCATION_EXCESS = 1.07
-_NORMAL_PAIR_MEDIAN = math.sqrt(2.0) * float(stats.norm.ppf(0.75))
+_OUTLIER_SDS = 4.0
+NORMAL_PAIR_MEDIAN = math.sqrt(2.0) * float(stats.norm.ppf(0.75))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,20 @@ class NoisePrior:
     """What is held about noise before any sample: shares of the metric, and their weight.
 
     `run_sd` is the spread between runs of one build on one machine, `sample_sd` the spread of
-    repeats within a run; each counts like `run_df` / `sample_df` degrees of freedom.
+    repeats within a run; each counts like `run_df` / `sample_df` degrees of freedom. A machine
+    whose repeats are restless is taken to be so between runs too: at least `run_share` of the
+    repeats' spread.
     """
 
     run_sd: float = 0.015
+    run_share: float = 0.5
     run_df: float = 4.0
     sample_sd: float = 0.02
     sample_df: float = 4.0
+
+    def run_variance(self, sample_variance: float) -> float:
+        """Prior variance between runs (log²), given that of one repeat within a run."""
+        return max(self.run_sd**2, self.run_share**2 * sample_variance)
 
 
 PRIOR = NoisePrior()
@@ -70,15 +78,32 @@ def spread(values: Floats) -> tuple[float, float]:
     one in three samples gone astray widens the interval instead of being ignored.
     """
     n = values.size
-    i, j = np.triu_indices(n, 1)
-    scale = float(np.median(np.abs(values[i] - values[j]))) / _NORMAL_PAIR_MEDIAN
+    scale = float(np.median(_distances(values))) / NORMAL_PAIR_MEDIAN
     bias = _SPREAD_BIAS.get(n, 1.0 + _SPREAD_BIAS_SLOPE / n)
     return scale * scale / bias, (1.0 if n == 2 else _SPREAD_DF_SHARE * (n - 1))
 
 
-def summarise(samples: Sequence[float]) -> RunLocation:
-    """One run's samples (any positive unit) as a location and spread of their logarithms."""
-    logs = np.log(np.asarray(samples, dtype=np.float64))
+def without_outliers(runs: Sequence[Floats], prior: NoisePrior) -> list[Floats]:
+    """The runs' samples (logs) less those far from their run's median by the runs' common spread.
+
+    For baselines, whose runs were accepted because they agree and which cannot be measured again:
+    at most one in three samples of a run is set aside. The current run keeps all of its samples.
+    """
+    distances = np.concatenate([_distances(run) for run in runs])
+    if distances.size == 0:
+        return list(runs)
+    scale = float(np.median(distances)) / NORMAL_PAIR_MEDIAN
+    own_df = sum(_SPREAD_DF_SHARE * (run.size - 1) for run in runs)
+    variance, _ = moderate(scale * scale, own_df, prior.sample_sd**2, prior.sample_df)
+    kept = []
+    for run in runs:
+        far = np.abs(run - np.median(run)) > _OUTLIER_SDS * math.sqrt(variance)
+        kept.append(run[~far] if np.count_nonzero(far) <= run.size // 3 else run)
+    return kept
+
+
+def summarise(logs: Floats) -> RunLocation:
+    """One run's samples (logarithms) as a location and a spread."""
     if logs.size == 1:
         return RunLocation(float(logs[0]), 1, None, 0.0)
     variance, df = spread(logs)
@@ -92,16 +117,17 @@ def moderate(own: float, own_df: float, prior: float, prior_df: float) -> tuple[
 
 
 def between_runs(
-    locations: Sequence[float], within: float, prior: NoisePrior
+    locations: Sequence[float], within: float, run_variance: float, prior: NoisePrior
 ) -> tuple[float, float]:
     """Moderated variance between runs, net of `within` (a run location's own), and its df.
 
-    Never below a quarter of the prior's: runs that happen to agree do not prove a calm machine.
+    `run_variance` is the prior's; never below a quarter of it: runs that happen to agree do not
+    prove a calm machine.
     """
     df = len(locations) - 1
     observed = float(np.var(locations, ddof=1))
-    total, total_df = moderate(observed, df, prior.run_sd**2 + within, prior.run_df)
-    return max(total - within, prior.run_sd**2 / 4.0), total_df
+    total, total_df = moderate(observed, df, run_variance + within, prior.run_df)
+    return max(total - within, run_variance / 4.0), total_df
 
 
 def location_share(n: int) -> float:
@@ -114,3 +140,8 @@ def pooled_spread(runs: Sequence[RunLocation], prior: NoisePrior) -> tuple[float
     df = sum(r.df for r in runs)
     own = sum(r.df * r.spread for r in runs if r.spread is not None) / df if df else 0.0
     return moderate(own, df, prior.sample_sd**2, prior.sample_df)
+
+
+def _distances(values: Floats) -> Floats:
+    i, j = np.triu_indices(values.size, 1)
+    return np.abs(values[i] - values[j])

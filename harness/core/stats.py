@@ -16,12 +16,14 @@ from scipy import special, stats
 from harness.core.metrics import Direction
 from harness.core.noise import (
     PRIOR,
+    Floats,
     NoisePrior,
     between_runs,
     location_share,
     moderate,
     pooled_spread,
     summarise,
+    without_outliers,
 )
 
 Decision = Literal["PASS", "IMPROVED", "REGRESSED", "UNDECIDED"]
@@ -126,8 +128,8 @@ def ratio_estimate(
     refusal = _refusal(current, runs)
     if refusal is not None:
         return refusal
-    now = summarise(current)
-    base = [summarise(run) for run in runs]
+    now = summarise(_logs(current))
+    base = [summarise(run) for run in without_outliers([_logs(run) for run in runs], prior)]
     base_spread, base_df = pooled_spread(base, prior)
     now_spread, now_df = moderate(
         now.spread or 0.0, now.df, base_spread, min(base_df, prior.sample_df)
@@ -140,6 +142,7 @@ def ratio_estimate(
         sample_df=now_df,
         base_within=base_within,
         base_df=base_df,
+        run_variance=prior.run_variance((base_spread + now_spread) / 2.0),
         counts=(now.samples, sum(r.samples for r in base)),
         confidence=confidence,
         prior=prior,
@@ -162,7 +165,7 @@ def same_run_ratio(
             f"groups of {len(numerator)} and {len(denominator)} sample(s)",
             f"at least {MIN_SAMPLES} samples in each",
         )
-    upper, lower = summarise(numerator), summarise(denominator)
+    upper, lower = summarise(_logs(numerator)), summarise(_logs(denominator))
     variance, df = pooled_spread([upper, lower], prior)
     fixed = variance * location_share(lower.samples)
     se = math.sqrt(variance * location_share(upper.samples) + fixed)
@@ -192,6 +195,7 @@ def combine(
     sample_df: float,
     base_within: float,
     base_df: float,
+    run_variance: float,
     counts: tuple[int, int],
     confidence: float,
     prior: NoisePrior = PRIOR,
@@ -199,11 +203,12 @@ def combine(
     """Interval of exp(current - mean of baseline) from log locations of runs.
 
     `sample_variance` belongs to one current sample, `base_within` to one baseline run's location
-    (both log², from within runs); the variance between runs is moderated from the baseline's.
+    (both log², from within runs); the variance between runs is moderated from the baseline's
+    towards `run_variance`.
     """
     runs = len(baseline)
     n_current, n_baseline = counts
-    between, between_df = between_runs(baseline, base_within, prior)
+    between, between_df = between_runs(baseline, base_within, run_variance, prior)
     terms = (
         (sample_variance / n_current, sample_df),
         (base_within / runs, base_df),
@@ -332,6 +337,10 @@ def needed_repeats(estimate: Estimate, *, band: float, limit: int = 12) -> Neede
     if repeats > limit:
         return Needed(None, f"about {repeats} repeats would be needed, more than {limit}")
     return Needed(repeats, f"about {repeats} repeats in all would decide at this noise")
+
+
+def _logs(samples: Sequence[float]) -> Floats:
+    return np.log(np.asarray(samples, dtype=np.float64))
 
 
 def _thin_baseline(runs: int, prior: NoisePrior) -> str | None:

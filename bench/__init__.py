@@ -1,0 +1,1 @@
+"""Measurements of the harness itself, each run by `python -m bench.NAME`."""
