@@ -5,9 +5,9 @@ Needles for all rungs are placed while the document grows, each rung's five at 5
 """
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
 
 from harness.core.background import Background, lines
 from harness.core.needles import MEMORY_TARGET, CodeSource, Needle, needle_names
@@ -20,11 +20,16 @@ PLACEMENT: tuple[float, ...] = (0.05, 0.25, 0.50, 0.75, 0.95)
 
 _BLOCK_LINES = 512
 _FIT_POOL = 400
+_FIT_TOKENS = 160
+_TRIM_LINES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A needle and where it went: `at_tokens` counts document tokens before it."""
+    """A needle and where it goes: `at_tokens` counts document tokens before it.
+
+    `share` is the place asked for, as a share of the rung that it belongs to.
+    """
 
     needle: Needle
     at_tokens: int
@@ -62,91 +67,201 @@ def build(
     Raises:
         ValueError: a budget is too small for its needles or not ascending.
     """
-    if not budgets or any(b[1] <= a[1] for a, b in zip(budgets, budgets[1:], strict=False)):
+    names = iter(needle_names(_source(f"names/{seed}"), len(PLACEMENT) * len(budgets)))
+    planned = {
+        depth: [
+            Placed(
+                Needle(f"{MEMORY_TARGET} {next(names)}", codes.take("MEM")),
+                int(share * budget),
+                share,
+            )
+            for share in PLACEMENT
+        ]
+        for depth, budget in budgets
+    }
+    return grow(
+        budgets,
+        planned,
+        count_tokens,
+        seed=seed,
+        background=background,
+        tolerance_tokens=tolerance_tokens,
+    )
+
+
+def grow(
+    budgets: Sequence[tuple[int, int]],
+    planned: Mapping[int, Sequence[Placed]],
+    count_tokens: CountTokens,
+    *,
+    seed: int,
+    background: Background,
+    distractors: Sequence[Placed] = (),
+    tolerance_tokens: int = 4,
+) -> list[Segment]:
+    """Grow one document through `budgets` with any needles at any places.
+
+    `planned` maps a rung's depth to its own needles, which stand in that rung or before it;
+    `distractors` belong to no rung and stand wherever their place is. A needle goes where a line
+    ends at or after its place; earlier only where the rung would end before it.
+
+    Raises:
+        ValueError: budgets that do not ascend, a place outside the document, or a budget too small
+            for the needles that must stand before it ends.
+    """
+    if not budgets or budgets[0][1] <= 0 or any(b <= a for (_, a), (_, b) in pairwise(budgets)):
         raise ValueError(f"document budgets must ascend, got {[b for _, b in budgets]}")
-    rng = random.Random(f"haystack/{seed}/{background}")
-    source = lines(rng, background)
-    pending = _plan_needles(budgets, codes, seed)
-    needle_tokens = count_tokens([p.needle.text for p in pending])
-    queue = sorted(zip(pending, needle_tokens, strict=True), key=lambda item: item[0].at_tokens)
-    homes = {p.needle.label: depth for p, depth in zip(pending, _homes(budgets), strict=True)}
-    filler = _Filler(source, count_tokens)
+    records = _sized(budgets, planned, distractors, count_tokens)
+    filler = _Filler(
+        lines(_source(f"haystack/{seed}/{background}"), background),
+        count_tokens,
+        tolerance_tokens,
+    )
     placed: dict[int, list[Placed]] = {depth: [] for depth, _ in budgets}
     segments: list[Segment] = []
     total = 0
-    for depth, budget in budgets:
-        start, parts = total, []
-        while True:
-            if queue and queue[0][0].at_tokens <= total:
-                plan, size = queue.pop(0)
-                parts.append(plan.needle.text)
-                home = homes[plan.needle.label]
-                placed[home].append(Placed(plan.needle, total, plan.share))
-                total += size
-                continue
-            room = budget - total
-            limit = min(room, queue[0][0].at_tokens - total) if queue else room
-            if room <= tolerance_tokens:
-                break
-            text, size = filler.exactly(room) if limit == room and room < 160 else filler.next()
-            if size > room:
-                text, size = filler.exactly(room)
-            if size <= 0:
-                break
-            parts.append(text)
-            total += size
-        if abs(budget - total) > tolerance_tokens or len(placed[depth]) < len(PLACEMENT):
+    for rung, (depth, budget) in enumerate(budgets):
+        inside, records = _share_out(records, rung, total, budget)
+        start = total
+        parts: list[str] = []
+        for record in inside:
+            total = filler.approach(parts, total, record.plan.at_tokens, record.latest)
+            parts.append(record.plan.needle.text)
+            if record.home is not None:
+                home = budgets[record.home][0]
+                placed[home].append(replace(record.plan, at_tokens=total))
+            total += record.tokens
+        total = filler.finish(parts, total, budget)
+        if abs(budget - total) > tolerance_tokens:
             raise ValueError(
-                f"a rung of {depth} leaves {budget} tokens for the document, too few for its "
-                f"{len(PLACEMENT)} needles; choose a deeper rung"
+                f"the document of rung {depth} ends at {total} tokens instead of {budget}: no "
+                f"background line fits; allow more than {tolerance_tokens} tokens of tolerance"
             )
-        segments.append(
-            Segment(depth, "".join(parts), total - start, total, tuple(placed[depth]))
-        )
+        segments.append(Segment(depth, "".join(parts), total - start, total, tuple(placed[depth])))
     return segments
 
 
-def _plan_needles(
-    budgets: Sequence[tuple[int, int]], codes: CodeSource, seed: int
-) -> list[Placed]:
-    rng = random.Random(f"names/{seed}")
-    names = iter(needle_names(rng, len(PLACEMENT) * len(budgets)))
-    return [
-        Placed(
-            Needle(f"{MEMORY_TARGET} {next(names)}", codes.take("MEM")), int(share * budget), share
-        )
-        for _, budget in budgets
-        for share in PLACEMENT
+def _source(name: str) -> random.Random:
+    return random.Random(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A needle with its size, its rung's index (`None`: a distractor) and its last place."""
+
+    plan: Placed
+    tokens: int
+    home: int | None
+    latest: int
+
+
+def _sized(
+    budgets: Sequence[tuple[int, int]],
+    planned: Mapping[int, Sequence[Placed]],
+    distractors: Sequence[Placed],
+    count_tokens: CountTokens,
+) -> list[_Record]:
+    """All records with their token counts, in the order of their places."""
+    homes = {depth: index for index, (depth, _) in enumerate(budgets)}
+    plans: list[tuple[Placed, int | None]] = [
+        (plan, homes[depth]) for depth, plans in planned.items() for plan in plans
     ]
+    plans += [(plan, None) for plan in distractors]
+    for plan, home in plans:
+        end = budgets[-1 if home is None else home][1]
+        if not 0 <= plan.at_tokens < end:
+            raise ValueError(
+                f"{plan.needle.label} is to stand at token {plan.at_tokens}, outside the "
+                f"{end} tokens of its document"
+            )
+    sizes = count_tokens([plan.needle.text for plan, _ in plans])
+    records = [
+        _Record(plan, size, home, latest=0) for (plan, home), size in zip(plans, sizes, strict=True)
+    ]
+    return sorted(records, key=lambda record: record.plan.at_tokens)
 
 
-def _homes(budgets: Sequence[tuple[int, int]]) -> list[int]:
-    return [depth for depth, _ in budgets for _ in PLACEMENT]
+def _share_out(
+    records: Sequence[_Record], rung: int, start: int, budget: int
+) -> tuple[list[_Record], list[_Record]]:
+    """The records that stand in this rung's segment, with their last places, and the rest.
+
+    A rung's own are always inside; others wait for the next segment when this one has no room.
+    """
+    inside: list[_Record] = []
+    waiting: list[_Record] = []
+    room = budget - start - sum(r.tokens for r in records if r.home == rung)
+    for record in records:
+        if record.home == rung:
+            inside.append(record)
+        elif record.plan.at_tokens + record.tokens <= budget and record.tokens <= room:
+            inside.append(record)
+            room -= record.tokens
+        else:
+            waiting.append(record)
+    if room < 0:
+        raise ValueError(
+            f"a document of {budget} tokens has room for {budget - start} more, too few for "
+            f"{len(inside)} needles of {sum(r.tokens for r in inside)} tokens; choose a deeper rung"
+        )
+    end = budget
+    for index in range(len(inside) - 1, -1, -1):
+        end -= inside[index].tokens
+        inside[index] = replace(inside[index], latest=end)
+    return inside, waiting
 
 
 class _Filler:
     """Background lines with their token counts, and a pool to end a segment exactly."""
 
-    def __init__(self, source: "object", count_tokens: CountTokens) -> None:
+    def __init__(
+        self, source: Iterator[str], count_tokens: CountTokens, tolerance_tokens: int
+    ) -> None:
         self._source = source
         self._count = count_tokens
+        self._tolerance = tolerance_tokens
         self._ready: list[tuple[str, int]] = []
         self._pool: list[tuple[str, int]] = []
 
-    def next(self) -> tuple[str, int]:
+    def approach(self, parts: list[str], total: int, target: int, latest: int) -> int:
+        """Add lines until `total` reaches `target`, never beyond `latest`; return the new total."""
+        while total < min(target, latest):
+            text, size = self._next()
+            if total + size > latest:
+                text, size = self._exactly(latest - total)
+            if size <= 0:
+                break
+            parts.append(text)
+            total += size
+        return total
+
+    def finish(self, parts: list[str], total: int, budget: int) -> int:
+        """Add lines until `total` is within tolerance of `budget`; return the new total."""
+        while (room := budget - total) > self._tolerance:
+            text, size = self._exactly(room) if room < _FIT_TOKENS else self._next()
+            if size > room:
+                text, size = self._exactly(room)
+            if size <= 0:
+                break
+            parts.append(text)
+            total += size
+        return total
+
+    def _next(self) -> tuple[str, int]:
         """The next background line."""
         if not self._ready:
-            block = list(islice(self._source, _BLOCK_LINES))  # type: ignore[call-overload]
+            block = list(islice(self._source, _BLOCK_LINES))
             self._ready = list(zip(block, self._count(block), strict=True))[::-1]
         return self._ready.pop()
 
-    def exactly(self, room: int) -> tuple[str, int]:
+    def _exactly(self, room: int) -> tuple[str, int]:
         """The line that brings the segment nearest to ending exactly; ("", 0) when none fits.
 
-        A line whose count is `room` ends it; otherwise one that leaves room for another line.
+        A line whose count is `room` ends it; otherwise one that leaves room for another line;
+        otherwise the beginning of one.
         """
         while len(self._pool) < _FIT_POOL:
-            self._pool.append(self.next())
+            self._pool.append(self._next())
         sizes = sorted({size for _, size in self._pool})
         if room in sizes:
             wanted = room
@@ -154,9 +269,18 @@ class _Filler:
             able = [s for s in sizes if s < room]
             ends = [s for s in able if room - s in sizes]
             rests = [s for s in able if room - s >= 2 * sizes[0]]
-            choice = ends or rests or able
-            if not choice:
-                return "", 0
-            wanted = choice[len(choice) // 2] if (ends or rests) else choice[-1]
+            if choice := ends or rests:
+                wanted = choice[len(choice) // 2]
+            elif able and room - able[-1] <= self._tolerance:
+                wanted = able[-1]
+            else:
+                return self._beginning(room)
         index = next(i for i, (_, size) in enumerate(self._pool) if size == wanted)
         return self._pool.pop(index)
+
+    def _beginning(self, room: int) -> tuple[str, int]:
+        """The longest beginning of a line, cut between words, that fits; ("", 0) when none does."""
+        words = [text.split() for text, _ in self._pool[:_TRIM_LINES]]
+        cut = [" ".join(line[:n]) + "\n" for line in words for n in range(1, len(line) + 1)]
+        fitting = [(t, s) for t, s in zip(cut, self._count(cut), strict=True) if 0 < s <= room]
+        return max(fitting, key=lambda fit: fit[1], default=("", 0))
