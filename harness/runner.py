@@ -6,24 +6,14 @@ questions are asked with the document reused. What was reused is checked against
 been; a rung that was not reused as planned is read again cold, and that is said.
 """
 
-import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol, get_args
 
 from harness.core import cells
-from harness.core.background import lines
-from harness.core.haystack import Segment, build
-from harness.core.needles import (
-    ORDERS,
-    Ask,
-    CodeSource,
-    Needle,
-    Order,
-    make_ask,
-    needle_names,
-)
-from harness.core.plan import make_plan
+from harness.core.cost import Cliff, PrefillWatch
+from harness.core.needles import ORDERS, Order
 from harness.core.records import (
     AskRecord,
     Chunk,
@@ -37,9 +27,10 @@ from harness.core.records import (
     Prefill,
     Rung,
 )
-from harness.core.scoring import score
 from harness.errors import ServerError
-from harness.serving.client import Client, Exchange
+from harness.measured import ask_record, generation_record, prefill_record
+from harness.script import Script
+from harness.serving.client import Exchange
 from harness.serving.session import Session
 from harness.settings import Settings
 from harness.store.runs import Recorder
@@ -47,8 +38,7 @@ from harness.store.runs import Recorder
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3
 WARM_UP_TOKENS = 600
-_TAIL_MARGIN_TOKENS = 4
-_PLACEHOLDER = "The document goes here.\n"
+_WATCH_EVERY_S = 1.0
 
 
 class Reporter(Protocol):
@@ -57,8 +47,10 @@ class Reporter(Protocol):
     def say(self, text: str) -> None:
         """One line about the run."""
 
-    def progress(self, depth: int, done_tokens: int, total_tokens: int) -> None:
-        """`done_tokens` of the rung's prompt have been read."""
+    def progress(
+        self, depth: int, done_tokens: int, total_tokens: int, eta_s: float | None
+    ) -> None:
+        """`done_tokens` of the rung's prompt have been read, `eta_s` seconds are left."""
 
 
 class MemoryReader(Protocol):
@@ -70,106 +62,6 @@ class MemoryReader(Protocol):
 
 Undecided = Callable[[Rung], frozenset[str]]
 """Names of metrics whose verdict at this rung needs more samples (empty: enough)."""
-
-
-class Script:
-    """The prompts of a run: the growing document, the questions, how the template wraps them."""
-
-    def __init__(self, client: Client, settings: Settings, *, native: bool) -> None:
-        self._client = client
-        self._rng = random.Random(f"asks/{settings.seed}")
-        self.codes = CodeSource(random.Random(f"codes/{settings.seed}"))
-        self.native = native
-        self._tokens_per_char = None if native else _tokens_per_character(client)
-        sample = _sample_ask()
-        self.head, self._end = self._wrapping(sample) if native else ("", "")
-        self.head_tokens = self._client.token_total(self.head) if self.head else 0
-        self.plan = make_plan(
-            ctx_tokens=settings.ctx_tokens,
-            depths=settings.rung_depths,
-            fill=settings.fill,
-            tail_tokens=self.tail_tokens(sample) + _TAIL_MARGIN_TOKENS,
-            head_tokens=self.head_tokens,
-            seed=settings.seed,
-            background=settings.background,
-            generate_tokens=settings.generate_tokens,
-            repeats=settings.repeats,
-        )
-        self.segments: list[Segment] = build(
-            list(zip(self.plan.depths, self.plan.document_tokens, strict=True)),
-            self.count,
-            self.codes,
-            seed=settings.seed,
-            background=settings.background,
-        )
-
-    def _wrapping(self, sample: Ask) -> tuple[str, str]:
-        """What the chat template puts before and after a message."""
-        rendered = self._client.templated(_PLACEHOLDER + sample.tail)
-        head, found, rest = rendered.partition(_PLACEHOLDER)
-        if not found or not rest.startswith(sample.tail):
-            raise ServerError(
-                "the model's chat template changes the text of a message, so a document cannot be "
-                "read ahead of its questions; give the server another --chat-template",
-                cause="SETUP",
-            )
-        return head, rest.removeprefix(sample.tail)
-
-    def tail_tokens(self, ask: Ask) -> int:
-        """Tokens of the questions and of what the template puts after them."""
-        if self._tokens_per_char is not None:
-            return self.count([ask.tail])[0]
-        return self._client.token_total(ask.tail + self._end)
-
-    def count(self, texts: Sequence[str]) -> list[int]:
-        """Token counts by the server's tokenizer (estimated from characters in reduced mode)."""
-        if self._tokens_per_char is None:
-            return self._client.count_tokens(texts)
-        return [max(1, round(len(t) * self._tokens_per_char)) for t in texts]
-
-    def document(self, depth: int) -> str:
-        """The document up to and with the rung `depth`."""
-        return "".join(s.text for s in self.segments if s.depth <= depth)
-
-    def segment(self, depth: int) -> Segment:
-        """The rung's own segment."""
-        return next(s for s in self.segments if s.depth == depth)
-
-    def ask(self, depth: int, order: Order) -> Ask:
-        """New questions (with a new local control) about the rung's needles."""
-        needles = [placed.needle for placed in self.segment(depth).needles]
-        return make_ask(needles, self.codes, order, self._rng)
-
-    def filler(self, name: str, tokens: int) -> str:
-        """About `tokens` tokens of plain background, the same for every run."""
-        source = lines(random.Random(f"filler/{name}"), "plain")
-        text, total = [], 0
-        while total < tokens:
-            block = [next(source) for _ in range(8)]
-            text += block
-            total += sum(self.count(block))
-        return "".join(text) + "Continue this log."
-
-
-def _sample_ask() -> Ask:
-    """An ask of the usual size, for measuring; it is never sent."""
-    rng = random.Random(0)
-    codes = CodeSource(rng)
-    needles = [Needle(f"MEMORY TARGET {name}", codes.take("MEM")) for name in needle_names(rng, 5)]
-    return make_ask(needles, codes, "forward", rng)
-
-
-def _tokens_per_character(client: Client) -> float:
-    source = lines(random.Random("calibration"), "plain")
-    text = "".join(next(source) for _ in range(40))
-    exchange = client.chat(text, max_tokens=1, reuse=False, native=False)
-    if not exchange.prompt_tokens:
-        raise ServerError(
-            "the server reports no usage counts, so prompts of a known size cannot be made; use a "
-            "server that answers stream_options.include_usage",
-            cause="SETUP",
-        )
-    return exchange.prompt_tokens / len(text)
 
 
 class Runner:
@@ -201,6 +93,7 @@ class Runner:
         self._climb_ms = 0.0
         self._reached_tokens = 0
         self._prefilled_tokens = 0
+        self._watch = PrefillWatch()
         self.rungs: dict[int, Rung] = {}
         self.failure: Failure | None = None
 
@@ -225,7 +118,7 @@ class Runner:
             for _ in range(repeats):
                 exchange = self._prefill(depth, reuse=False)
                 self._cold.setdefault(depth, []).append(
-                    self._prefill_record(exchange, "cold_repeat", planned_cached=0)
+                    prefill_record(exchange, "cold_repeat", planned_cached_tokens=0)
                 )
 
     def climb_to(self, depth: int) -> Rung:
@@ -328,7 +221,9 @@ class Runner:
         exchange = self._prefill(draft.depth, reuse=planned > 0)
         cached = exchange.reused_tokens or 0
         total = (exchange.new_tokens or 0) + cached
-        self._refuse_truncation(draft.depth, total, draft.document_tokens + self._script.head_tokens)
+        self._refuse_truncation(
+            draft.depth, total, draft.document_tokens + self._script.head_tokens
+        )
         kind = "climb"
         if planned - cached > cells.REUSE_TOLERANCE_TOKENS:
             draft.notes.append(
@@ -339,18 +234,21 @@ class Runner:
             kind, planned = "cold_fallback", 0
             if cached:
                 exchange = self._prefill(draft.depth, reuse=False)
-        prefill = self._prefill_record(exchange, kind, planned_cached=planned)
+        prefill = prefill_record(exchange, kind, planned_cached_tokens=planned)
         draft.prefills.append(prefill)
         self._climb_ms = prefill.wall_ms + (self._climb_ms if kind == "climb" else 0.0)
         self._reached_tokens = total
 
     def _prefill(self, depth: int, *, reuse: bool) -> Exchange:
         self._session.check_alive("waiting for the next request")
+        progress = _Progress(depth, self._watch, self._reporter)
         exchange = self._client.prefill(
             self._script.head + self._script.document(depth),
             reuse=reuse,
-            on_progress=lambda done, total: self._reporter.progress(depth, done, total),
+            on_progress=progress,
         )
+        for cliff in progress.cliffs:
+            self.event("cliff", cliff_sentence(cliff), at_tokens=cliff.at_tokens)
         self._prefilled_tokens += exchange.new_tokens or 0
         if not reuse and exchange.reused_tokens:
             raise ServerError(
@@ -367,19 +265,6 @@ class Runner:
                 f"rung {depth}; it cut or changed the prompt",
                 cause="TRUNCATED",
             )
-
-    def _prefill_record(self, exchange: Exchange, kind: str, *, planned_cached: int) -> Prefill:
-        return Prefill.model_validate(
-            {
-                "kind": kind,
-                "new_tokens": exchange.new_tokens or 0,
-                "cached_tokens": exchange.reused_tokens,
-                "planned_cached_tokens": planned_cached,
-                "server_ms": exchange.timings.get("prompt_ms"),
-                "wall_ms": exchange.wall_ms,
-                "chunks": chunks_of(exchange),
-            }
-        )
 
     def _ask(self, draft: "_Draft", order: Order) -> None:
         self._session.check_alive("waiting for the next request")
@@ -423,7 +308,7 @@ class Runner:
                 {
                     "position": position,
                     "prefills": [
-                        self._prefill_record(x, "cold_repeat", planned_cached=0) for x in exchanges
+                        prefill_record(x, "cold_repeat", planned_cached_tokens=0) for x in exchanges
                     ],
                     "generations": [
                         generation_record(x).model_copy(update={"new_tokens": None})
@@ -433,7 +318,9 @@ class Runner:
             )
         )
 
-    def _chat(self, text: str, *, max_tokens: int, reuse: bool, ignore_eos: bool = False) -> Exchange:
+    def _chat(
+        self, text: str, *, max_tokens: int, reuse: bool, ignore_eos: bool = False
+    ) -> Exchange:
         return self._client.chat(
             text,
             max_tokens=max_tokens,
@@ -447,7 +334,45 @@ class Runner:
         self._recorder.append(Event(code=code, message=message, data=dict(data)))
 
 
-_CAUSES = frozenset(Failure.model_fields["cause"].annotation.__args__)  # type: ignore[union-attr]
+_CAUSES = frozenset(get_args(Failure.model_fields["cause"].annotation))
+
+
+def cliff_sentence(cliff: Cliff) -> str:
+    """A cliff as one sentence."""
+    return (
+        f"cliff: from {cliff.at_tokens} tokens on the prefill runs at {cliff.seen_tok_s:.0f} tok/s "
+        f"where its own curve says {cliff.expected_tok_s:.0f} ({cliff.factor:.0f} times slower)"
+    )
+
+
+class _Progress:
+    """Follows one prefill: a forecast of what is left, and cliffs said the moment they are one.
+
+    The curve is refitted at most once a second, so that on a CPU the fit does not compete with
+    the server.
+    """
+
+    def __init__(self, depth: int, watch: PrefillWatch, reporter: Reporter) -> None:
+        self._depth, self._watch, self._reporter = depth, watch, reporter
+        self._from_tokens: int | None = None
+        self._from_s = 0.0
+        self.cliffs: list[Cliff] = []
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if self._from_tokens is None:
+            self._from_tokens, self._from_s = done, now
+        elif now - self._from_s >= _WATCH_EVERY_S and done > self._from_tokens:
+            chunk = Chunk(
+                start_tokens=self._from_tokens, end_tokens=done, ms=(now - self._from_s) * 1e3
+            )
+            self._from_tokens, self._from_s = done, now
+            if cliff := self._watch.add(chunk):
+                self.cliffs.append(cliff)
+                self._reporter.say(cliff_sentence(cliff))
+        left = self._watch.remaining_ms(total)
+        eta_s = None if left is None or done >= total else left.ms / 1e3
+        self._reporter.progress(self._depth, done, total, eta_s)
 
 
 class _Draft:
@@ -482,75 +407,5 @@ class _Draft:
         )
 
 
-def chunks_of(exchange: Exchange) -> list[Chunk]:
-    """The per-batch curve of a prefill.
-
-    Spans come from the server's progress events and their durations from the arrival of those
-    events (the server rounds its own to whole ms), scaled to add up to the server's prompt time.
-    """
-    points = exchange.progress
-    if len(points) < 2:
-        return []
-    arrived = points[-1].arrived_ms - points[0].arrived_ms
-    total = exchange.timings.get("prompt_ms") or arrived
-    scale = total / arrived if arrived > 0 else 1.0
-    return [
-        Chunk(
-            start_tokens=a.processed_tokens,
-            end_tokens=b.processed_tokens,
-            ms=(b.arrived_ms - a.arrived_ms) * scale,
-        )
-        for a, b in zip(points, points[1:], strict=False)
-        if b.processed_tokens > a.processed_tokens
-    ]
-
-
-def ask_record(ask: Ask, exchange: Exchange, tail_tokens: int) -> AskRecord:
-    """Score an answer and keep everything about it."""
-    result = score(ask, exchange.content)
-    control = next((q.number for q in ask.questions if q.is_control), None)
-    return AskRecord(
-        order=ask.order,
-        expected=ask.expected,
-        given=dict(result.given),
-        control_number=control,
-        answer=exchange.content,
-        reasoning=exchange.reasoning,
-        finish_reason=exchange.finish_reason,
-        needles_right=result.needles_right,
-        needles_asked=result.asked,
-        codes_present=result.codes_present,
-        control_right=result.control_right,
-        prompt_tokens=exchange.prompt_tokens,
-        new_tokens=exchange.new_tokens,
-        cached_tokens=exchange.reused_tokens,
-        planned_new_tokens=tail_tokens,
-        predicted_tokens=exchange.predicted_tokens,
-        predicted_ms=exchange.timings.get("predicted_ms"),
-        ttft_ms=exchange.first_token_ms,
-        wall_ms=exchange.wall_ms,
-    )
-
-
-def generation_record(exchange: Exchange) -> Generation:
-    """One generation repeat; gaps between text-carrying events are kept to 1 µs."""
-    events = exchange.token_event_ms
-    drafted = exchange.timings.get("draft_n")
-    accepted = exchange.timings.get("draft_n_accepted")
-    return Generation(
-        predicted_tokens=int(exchange.timings.get("predicted_n") or exchange.predicted_tokens or 0),
-        server_ms=exchange.timings.get("predicted_ms"),
-        wall_ms=exchange.wall_ms,
-        ttft_ms=exchange.first_token_ms,
-        new_tokens=exchange.new_tokens,
-        cached_tokens=exchange.reused_tokens,
-        draft_tokens=None if drafted is None else int(drafted),
-        draft_accepted_tokens=None if accepted is None else int(accepted),
-        itl_ms=tuple(round(b - a, 3) for a, b in zip(events, events[1:], strict=False)),
-    )
-
-
 def _now() -> str:
-    from datetime import datetime
-
     return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -38,7 +38,7 @@ class Settings(BaseModel):
     background: Literal["plain", "hard"] = "plain"
     repeats: int = 6
     max_repeats: int = 18
-    generate_tokens: int = 64
+    generate_tokens: int = 128
     answer_tokens: int = 256
 
     band: float | None = None
@@ -55,7 +55,7 @@ class Settings(BaseModel):
     wait_lock_s: float = 0.0
 
     def band_of(self, metric: str) -> float:
-        """The noise band of a metric as a share: its own, else the general one, else its default."""
+        """Noise band of a metric as a share: its own, else general, else default."""
         general = METRICS[metric].band if self.band is None else self.band
         if METRICS[metric].kind == "score":
             general = METRICS[metric].band
@@ -89,7 +89,9 @@ def tokens(text: object, option: str) -> int:
     return value
 
 
-def load(options: Mapping[str, object], root: Path, environ: Mapping[str, str] = os.environ) -> Settings:
+def load(
+    options: Mapping[str, object], root: Path, environ: Mapping[str, str] = os.environ
+) -> Settings:
     """Settings from `options` (only those given) over the files in `root` over the defaults.
 
     Raises:
@@ -121,7 +123,11 @@ def load(options: Mapping[str, object], root: Path, environ: Mapping[str, str] =
 def split_arguments(text: str) -> list[str]:
     """Split `--server-args` as the system's shell would (backslashes are kept on Windows)."""
     try:
-        return [w.strip('"') for w in shlex.split(text, posix=False)] if sys.platform == "win32" else shlex.split(text)
+        return (
+            [w.strip('"') for w in shlex.split(text, posix=False)]
+            if sys.platform == "win32"
+            else shlex.split(text)
+        )
     except ValueError as error:
         raise SetupError(f"--server-args {text!r}: {error}; check its quotes") from error
 
@@ -189,7 +195,9 @@ def _refuse_nonsense(s: Settings) -> None:
     if s.repeats < 3:
         raise SetupError(f"repeats is {s.repeats}; at least 3 are needed for any verdict")
     if s.generate_tokens < 16:
-        raise SetupError(f"generate_tokens is {s.generate_tokens}; at least 16 are needed for a rate")
+        raise SetupError(
+            f"generate_tokens is {s.generate_tokens}; at least 16 are needed for a rate"
+        )
     if s.server_url and s.server_bin:
         raise SetupError("--server-url and --server-bin exclude each other; give one of them")
     if s.server_url and not re.match(r"https?://[^/\s]+", s.server_url):

@@ -1,1 +1,1 @@
-"""Pure core: records, prompts, scoring, statistics and verdicts. Touches no file, process, clock or network."""
+"""Pure core: records, prompts, scoring, statistics, verdicts. No file, process, clock, network."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from statistics import median
 
+from harness.core.metrics import GENERATION, MEMORY, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.core.records import AskRecord, Chunk, Generation, Prefill, Rung, RunRecord, Strict
 
 REUSE_TOLERANCE_TOKENS = 16
@@ -15,12 +16,13 @@ class Samples(Strict):
     """Raw samples of one rung in one run, as they are stored in a baseline too.
 
     `chunks` is the prefill curve of the rung's own span (repeated readings of the same span
-    reduced to their median); `generation_tok_s`, `ttft_ms` and `memory_gib` are samples;
+    reduced to their median) and `prefill_tok_s` the rates of whole readings of that span;
+    `generation_tok_s`, `ttft_ms` (warm) and `memory_gib` are samples;
     `retrieval` is (right answers, answers asked for, right controls, controls asked for).
     """
 
     chunks: tuple[Chunk, ...] = ()
-    prefill_tok_s: float | None = None
+    prefill_tok_s: tuple[float, ...] = ()
     generation_tok_s: tuple[float, ...] = ()
     ttft_ms: tuple[float, ...] = ()
     memory_gib: tuple[float, ...] = ()
@@ -34,7 +36,7 @@ def samples_of(rung: Rung) -> Samples:
     start = passes[-1].planned_cached_tokens if passes else 0
     return Samples(
         chunks=_curve(rung.prefills, start),
-        prefill_tok_s=_prefill_rate(rung.prefills, start),
+        prefill_tok_s=_prefill_rates(rung.prefills, start),
         generation_tok_s=tuple(r for g in rung.generations if (r := generation_rate(g))),
         ttft_ms=tuple(a.ttft_ms for a in rung.asks if a.ttft_ms is not None and warm(a)),
         memory_gib=tuple(
@@ -50,6 +52,20 @@ def samples_of(rung: Rung) -> Samples:
         ),
         cold_ttft_ms=rung.cold_ttft_ms,
     )
+
+
+def values_of(metric: Metric, samples: Samples) -> tuple[float, ...]:
+    """The samples of one metric; for retrieval the share of right answers, once."""
+    if metric is RETRIEVAL:
+        right, asked, *_ = samples.retrieval
+        return (right / asked,) if asked else ()
+    by_metric = {
+        PREFILL.name: samples.prefill_tok_s,
+        GENERATION.name: samples.generation_tok_s,
+        TTFT.name: samples.ttft_ms,
+        MEMORY.name: samples.memory_gib,
+    }
+    return by_metric[metric.name]
 
 
 def warm(ask: AskRecord) -> bool:
@@ -86,12 +102,9 @@ def _curve(prefills: Iterable[Prefill], start: int) -> tuple[Chunk, ...]:
     )
 
 
-def _prefill_rate(prefills: tuple[Prefill, ...], start: int) -> float | None:
-    climbs = [p for p in prefills if p.kind != "cold_repeat"]
-    if start == 0:
-        climbs = list(prefills)
-    rates = [rate for p in climbs if (rate := prefill_rate(p))]
-    return median(rates) if rates else None
+def _prefill_rates(prefills: tuple[Prefill, ...], start: int) -> tuple[float, ...]:
+    counted = [p for p in prefills if p.kind != "cold_repeat" or start == 0]
+    return tuple(rate for p in counted if (rate := prefill_rate(p)))
 
 
 def prefilled_tokens(record: RunRecord) -> int:

@@ -19,7 +19,7 @@ class Strict(BaseModel):
 
 
 class Chunk(Strict):
-    """One batch of a prefill: document tokens `start_tokens..end_tokens` read in `ms` (server's)."""
+    """One batch of a prefill: tokens `start_tokens..end_tokens` of the prompt, read in `ms`."""
 
     start_tokens: int
     end_tokens: int

@@ -67,7 +67,10 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--rope-freq-scale",), "rope_freq_scale", float),
     Flag(("--rope-scale",), "rope_scale", float),
     Flag(
-        ("--rope-scaling",), "rope_scaling_type", str, choices=("none", "linear", "yarn", "longrope")
+        ("--rope-scaling",),
+        "rope_scaling_type",
+        str,
+        choices=("none", "linear", "yarn", "longrope"),
     ),
     Flag(("--yarn-orig-ctx",), "yarn_orig_ctx", int),
     Flag(("--yarn-ext-factor",), "yarn_ext_factor", float),
@@ -96,7 +99,7 @@ FLAGS: tuple[Flag, ...] = (
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"embedded server: {message}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"embedded server: {message}", file=sys.stderr, flush=True)
         raise SystemExit(2)
 
 
@@ -131,7 +134,7 @@ def _params(options: dict[str, Any]) -> Any:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    enum = {
+    enum: dict[str, Callable[[Any], Any]] = {
         "flash_attn_type": lambda v: getattr(
             xllamacpp.llama_flash_attn_type,
             {"on": "LLAMA_FLASH_ATTN_TYPE_ENABLED", "off": "LLAMA_FLASH_ATTN_TYPE_DISABLED"}.get(
@@ -172,9 +175,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         server = xllamacpp.Server(_params(options))
     except (RuntimeError, ValueError) as error:
-        print(f"embedded server: could not start: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"embedded server: could not start: {error}", file=sys.stderr, flush=True)
         return 1
-    print(f"embedded server: listening on {server.listening_address}", flush=True)  # noqa: T201
+    print(f"embedded server: listening on {server.listening_address}", flush=True)
     threading.Event().wait()
     return 0
 

@@ -83,7 +83,9 @@ def noted_of(argv: Sequence[str]) -> dict[str, Value]:
     """Flags that are neither part of the key nor plumbing (paths, ports, logs, secrets)."""
     known = {f for flags in (*KEY_FLAGS.values(), *KEY_SWITCHES.values()) for f in flags}
     skip = known | set(_SECRET) | set(_PLUMBING)
-    return {name: True if value is None else value for name, value in pairs(argv) if name not in skip}
+    return {
+        name: True if value is None else value for name, value in pairs(argv) if name not in skip
+    }
 
 
 def without_secrets(argv: Sequence[str]) -> tuple[str, ...]:
@@ -101,7 +103,9 @@ def without_secrets(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(result)
 
 
-def with_defaults(given: Sequence[str], defaults: Sequence[tuple[tuple[str, ...], str | None]]) -> list[str]:
+def with_defaults(
+    given: Sequence[str], defaults: Sequence[tuple[tuple[str, ...], str | None]]
+) -> list[str]:
     """`given` after those `defaults` (spellings, value) whose flag `given` does not set itself."""
     named = {name for name, _ in pairs(given)}
     result: list[str] = []

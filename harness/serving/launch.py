@@ -49,13 +49,14 @@ class RunningServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        self._watcher = threading.Thread(target=self._await_exit, daemon=True)
         first = self._message()
         if "pid" not in first:
             self.stop()
             reason = first.get("error", "no reason given")
             raise SetupError(f"cannot start {spec.argv[0]}: {reason}; check --server-bin")
         self.pid = int(str(first["pid"]))
-        threading.Thread(target=self._await_exit, daemon=True).start()
+        self._watcher.start()
 
     def _message(self) -> dict[str, object]:
         assert self._supervisor.stdout is not None
@@ -105,6 +106,10 @@ class RunningServer:
         except subprocess.TimeoutExpired:
             self._supervisor.kill()
             self._supervisor.wait()
+        if self._watcher.ident is not None:
+            self._watcher.join(timeout=5.0)
+        if self._supervisor.stdout is not None:
+            self._supervisor.stdout.close()
 
 
 def free_port() -> int:
@@ -137,7 +142,7 @@ def listener_pid(port: int) -> int | None:
     except psutil.Error:
         return None
     for connection in connections:
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,):
             return connection.pid
     return None
 
@@ -198,12 +203,14 @@ def _output(binary: str, argument: str) -> str:
             "binary with --server-bin"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise SetupError(f"{binary} {argument} did not end within 60 s; is it a llama-server?") from error
+        raise SetupError(
+            f"{binary} {argument} did not end within 60 s; is it a llama-server?"
+        ) from error
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
 def flag_value(argv: Sequence[str], *names: str) -> str | None:
-    """Value of the last of `names` in `argv`, `--name value` or `--name=value`; `None` if absent."""
+    """Value of the last of `names` in `argv` (`--name value` or `--name=value`), else `None`."""
     found: str | None = None
     for index, word in enumerate(argv):
         name, equals, value = word.partition("=")

@@ -17,7 +17,7 @@ from harness.core.records import ModelIdentity, ServerIdentity
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.serving.client import Client
 from harness.serving.embedded import unknown_flags
-from harness.serving.flags import key_of, noted_of, without_secrets, with_defaults
+from harness.serving.flags import key_of, noted_of, with_defaults, without_secrets
 from harness.serving.gguf_file import model_identity, read_gguf
 from harness.serving.launch import (
     LOOPBACK,
@@ -33,7 +33,8 @@ from harness.serving.launch import (
 from harness.settings import Settings
 
 _LONGEST_REQUEST_S = 7 * 24 * 3600
-_EMBEDDED_BATCH_TOKENS = 512
+_BATCH_TOKENS = 512
+"""Logical batch = llama-server's default physical one: the finest per-batch curve it can report."""
 
 Say = Callable[[str], None]
 
@@ -71,10 +72,7 @@ def open_session(settings: Settings, log_path: Path, say: Say) -> Session:
         SetupError: nothing there, not what was asked for, or a context too small.
         ServerError: it died or hung while starting.
     """
-    if settings.server_url:
-        session = _attach(settings, say)
-    else:
-        session = _start(settings, log_path, say)
+    session = _attach(settings, say) if settings.server_url else _start(settings, log_path, say)
     try:
         _refuse_small_context(session.identity.n_ctx, settings)
     except HarnessError:
@@ -145,6 +143,9 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
     ]
     if not hub_model:
         defaults.insert(0, (("--model", "-m"), str(model_path)))
+    batch_flags = ("-b", "--batch-size"), ("-ub", "--ubatch-size")
+    if not any(flag_value(given, *names) for names in batch_flags):
+        defaults += [(names, str(_BATCH_TOKENS)) for names in batch_flags]
     if binary:
         help_text = supported_flags(binary)
         defaults = [d for d in defaults if any(_mentions(help_text, name) for name in d[0])]
@@ -155,15 +156,15 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
                 f"the embedded server does not know {refused[0]}; use --server-bin with a "
                 "llama-server binary for it, or drop it from --server-args"
             )
-        batch = str(_EMBEDDED_BATCH_TOKENS)
-        defaults += [(("-b", "--batch-size"), batch), (("-ub", "--ubatch-size"), batch)]
         argv = [
             *(sys.executable, "-m", "harness.serving.embedded"),
             *with_defaults(given, defaults),
         ]
     spec = LaunchSpec(tuple(argv), port, log_path)
     running = RunningServer(spec)
-    client = Client(spec.base_url, api_key=flag_value(given, "--api-key"), idle_limit_s=settings.idle_timeout_s)
+    client = Client(
+        spec.base_url, api_key=flag_value(given, "--api-key"), idle_limit_s=settings.idle_timeout_s
+    )
     try:
         wait_until_ready(running, client, limit_s=settings.ready_timeout_s)
         props = client.get("/props")
@@ -190,7 +191,7 @@ def reference_model() -> Path:
     """
     folder = Path(str(resources.files("harness.models")))
     described = json.loads((folder / "MODEL.json").read_text(encoding="utf-8"))
-    path = folder / described["file"]
+    path = folder / str(described["file"])
     if not path.is_file():
         raise SetupError(f"the reference model {path} is missing; reinstall longctx-harness")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -242,7 +243,9 @@ def _identity(
     )
 
 
-def _model_of(props: dict[str, Any] | None, listed: dict[str, Any] | None, local: bool) -> ModelIdentity:
+def _model_of(
+    props: dict[str, Any] | None, listed: dict[str, Any] | None, local: bool
+) -> ModelIdentity:
     path = (props or {}).get("model_path")
     if local and path and Path(str(path)).is_file():
         try:

@@ -58,7 +58,7 @@ def _wait_for_end_of_input(child: "subprocess.Popen[bytes]") -> None:
 def main(argv: list[str]) -> int:
     """`--log FILE -- COMMAND…`; exits with the child's code."""
     if len(argv) < 4 or argv[0] != "--log" or argv[2] != "--":
-        print("usage: supervise --log FILE -- COMMAND [ARG …]", file=sys.stderr)  # noqa: T201
+        print("usage: supervise --log FILE -- COMMAND [ARG …]", file=sys.stderr)
         return 2
     for name in ("SIGINT", "SIGHUP", "SIGTERM"):
         if hasattr(signal, name):
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
                 start_new_session=os.name == "posix",
             )
         except OSError as error:

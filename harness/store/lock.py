@@ -17,7 +17,9 @@ LOCK_VARIABLE = "HARNESS_LOCK_FILE"
 
 def lock_path() -> Path:
     """The lock's file: `$HARNESS_LOCK_FILE`, else one for the whole machine."""
-    return Path(os.environ.get(LOCK_VARIABLE) or Path(tempfile.gettempdir(), "longctx-harness.lock"))
+    return Path(
+        os.environ.get(LOCK_VARIABLE) or Path(tempfile.gettempdir(), "longctx-harness.lock")
+    )
 
 
 @contextmanager

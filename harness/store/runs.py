@@ -1,4 +1,4 @@
-"""Run records on disk: one JSON Lines file a run, appended line by line, readable after any crash."""
+"""Run records on disk: one JSON Lines file a run, appended by line, readable after any crash."""
 
 import os
 import secrets

@@ -1,0 +1,157 @@
+"""One run from options to verdict: lock, server, script, record, climb, baseline, judgement."""
+
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+
+from harness import __version__
+from harness.core.baseline import Baseline, key_of
+from harness.core.metrics import METRICS
+from harness.core.records import Header, Rung, RunRecord
+from harness.core.verdict import CellVerdict, RunVerdict, judge, undecided
+from harness.errors import ServerError, SetupError
+from harness.machine.fingerprint import read_machine
+from harness.machine.memory import MemoryProbe
+from harness.runner import Reporter, Runner
+from harness.script import Script
+from harness.serving.session import Session, open_session
+from harness.settings import Settings
+from harness.store.baselines import find_baseline
+from harness.store.lock import machine_lock
+from harness.store.runs import Recorder, check_writable, new_run_id, read_run
+
+
+class Campaign:
+    """A measured run. `start` opens everything, `check…` judge, `close` leaves nothing behind."""
+
+    def __init__(self, settings: Settings, reporter: Reporter, *, deepest: int | None) -> None:
+        self.settings = settings
+        self.deepest = deepest
+        self._reporter = reporter
+        self._stack = ExitStack()
+        self._session: Session | None = None
+        self._runner: Runner | None = None
+        self._baseline: Baseline | None = None
+        self._closed_climb = False
+        self._finished = False
+        self.record_path: Path | None = None
+        self.bands = {name: settings.band_of(name) for name in METRICS}
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the machine, open the server, and prepare the climb if one is wanted.
+
+        Raises:
+            HarnessError: whatever a user can mend, before anything was measured.
+        """
+        settings = self.settings
+        check_writable(settings.results)
+        machine = read_machine(settings.machine_class)
+        run_id = new_run_id(datetime.now())
+        self._stack.enter_context(
+            machine_lock(
+                f"--ctx {settings.ctx_tokens}"
+                + (f" on {settings.server_url}" if settings.server_url else ""),
+                wait_s=settings.wait_lock_s,
+            )
+        )
+        try:
+            log = settings.results / "logs" / f"{run_id}.server.log"
+            self._session = open_session(settings, log, self._reporter.say)
+            self._stack.callback(self._session.close)
+            if self.deepest is None:
+                return
+            script = Script(
+                self._session.client, settings, native=not self._session.identity.reduced
+            )
+            header = Header(
+                run_id=run_id,
+                started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+                harness_version=__version__,
+                plan=script.plan,
+                machine=machine,
+                server=self._session.identity,
+                model=self._session.model,
+                label=settings.label,
+            )
+            self._baseline = find_baseline(settings.baselines, key_of(header))
+            recorder = Recorder(settings.results, header)
+            self.record_path = recorder.path
+            memory = MemoryProbe(self._session.pid)
+            self._runner = Runner(
+                self._session,
+                script,
+                recorder,
+                self._reporter,
+                memory,
+                settings=settings,
+                undecided=self._undecided,
+                deepest=self.deepest,
+            )
+            for sentence in memory.unreadable():
+                self._runner.event("not_read", sentence)
+            self._runner.begin()
+        except ServerError as error:
+            self.close("could not start")
+            tail = "\n".join(error.log_tail[-12:])
+            raise SetupError(f"{error}" + (f"\n{tail}" if tail else "")) from error
+        except BaseException:
+            self.close("could not start")
+            raise
+
+    def close(self, reason: str = "the session ended") -> None:
+        """End the record, stop the server, let go of the machine; safe to call twice."""
+        if self._runner is not None and not self._finished:
+            self._finished = True
+            self._runner.abandon(reason)
+        self._stack.close()
+
+    @property
+    def session(self) -> Session:
+        """The open server."""
+        assert self._session is not None
+        return self._session
+
+    # -- measuring ----------------------------------------------------------------------------
+
+    def rung(self, depth: int) -> Rung:
+        """The rung at `depth`, measured now (with those below it) if it was not before."""
+        assert self._runner is not None
+        return self._runner.climb_to(depth)
+
+    def close_climb(self) -> None:
+        """Climb to the deepest rung wanted and run the second control, once."""
+        if self._closed_climb:
+            return
+        assert self._runner is not None
+        assert self.deepest is not None
+        self._closed_climb = True
+        self._runner.climb_to(self.deepest)
+        try:
+            self._runner.end()
+        except ServerError as error:
+            self._runner.abandon(str(error))
+        self._finished = True
+
+    def _undecided(self, rung: Rung) -> frozenset[str]:
+        return undecided(rung, self._baseline, self.bands)
+
+    # -- judging ------------------------------------------------------------------------------
+
+    def record(self) -> RunRecord | None:
+        """What is on disk so far; `None` when no climb was asked for."""
+        return read_run(self.record_path) if self.record_path is not None else None
+
+    def verdict(self) -> RunVerdict | None:
+        """The verdict on what is on disk so far."""
+        record = self.record()
+        return None if record is None else judge(record, self._baseline, self.bands)
+
+    def cell(self, depth: int, metric: str) -> CellVerdict:
+        """The verdict of one cell."""
+        verdict = self.verdict()
+        found = verdict.cell(depth, metric) if verdict is not None else None
+        if found is None:
+            raise SetupError(f"there is no cell for {metric} at {depth}; depths are the ladder's")
+        return found

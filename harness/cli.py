@@ -1,0 +1,358 @@
+"""The `harness` command: accept, look at and judge what runs have measured."""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from rich import box
+from rich.table import Table
+
+from harness import __version__
+from harness.core.acceptance import Change, changes, objections
+from harness.core.baseline import MAX_RUNS, Baseline, accepted, key_of
+from harness.core.metrics import METRICS
+from harness.core.records import RunRecord
+from harness.core.verdict import judge as judge_record
+from harness.errors import HarnessError, SetupError, StoreError
+from harness.report.terminal import summary
+from harness.report.text import encodable, rendered
+from harness.settings import Settings, load
+from harness.store.baselines import (
+    baseline_path,
+    find_baseline,
+    list_baselines,
+    read_baseline,
+    write_baseline,
+)
+from harness.store.runs import list_runs, read_run, readable_runs
+
+
+class _Group(click.Group):
+    """Turns our errors into one sentence and exit code 3."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HarnessError as error:
+            _fail(str(error))
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="harness")
+def main() -> None:
+    """Regression harness for long-context serving: baselines, verdicts, records.
+
+    Measuring itself is pytest's: `pytest -m long --ctx 131072`.
+    """
+
+
+_results = click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")
+_baselines = click.option(
+    "--baselines", type=click.Path(path_type=Path), help="Folder of accepted baselines."
+)
+
+
+@main.group()
+def baseline() -> None:
+    """Accept, list, show, compare and prune baselines."""
+
+
+@baseline.command("update")
+@click.argument("runs", nargs=-1)
+@_results
+@_baselines
+@click.option("--add", is_flag=True, help="Keep the accepted runs and add these to them.")
+@click.option("--force", is_flag=True, help="Accept despite objections; needs --reason.")
+@click.option("--reason", help="Why; kept in the baseline file.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+def baseline_update(
+    runs: tuple[str, ...],
+    results: Path | None,
+    baselines: Path | None,
+    add: bool,
+    force: bool,
+    reason: str | None,
+    dry_run: bool,
+) -> None:
+    """Accept RUNS (ids or files; by default the newest run and the one before it with its key).
+
+    Refused unless at least two runs agree within the band, and under CI.
+    """
+    settings = _settings(results, baselines)
+    if os.environ.get("CI", "").lower() in ("1", "true") and not dry_run:
+        raise SetupError(
+            "CI is set: baselines are accepted by people, on their own machine; use --dry-run to "
+            "see what would change"
+        )
+    if force and not reason:
+        raise SetupError("--force needs --reason TEXT, which is kept in the baseline file")
+    records = _chosen(runs, settings)
+    bands = {name: settings.band_of(name) for name in METRICS}
+    key = key_of(records[-1].header)
+    old = find_baseline(settings.baselines, key)
+    known = {run.run_id for run in old.runs} if old is not None and add else set()
+    fresh = [r for r in records if r.header.run_id not in known]
+    faults = objections(fresh, bands)
+    if add and old is not None and len(fresh) == 1:
+        faults = [f for f in faults if not f.startswith("1 run given")]
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    kept = old.runs if add and old is not None else ()
+    new = Baseline(key=key, runs=(*kept, *(accepted(r, now, reason) for r in fresh))[-MAX_RUNS:])
+    _show_changes(changes(old, new), old is None)
+    if faults and not force:
+        for fault in faults:
+            _say(f"objection: {fault}")
+        _fail(
+            "not accepted; mend the above, choose other runs, or use --force --reason TEXT if you "
+            "know better"
+        )
+    if dry_run:
+        _say("nothing written (--dry-run)")
+        return
+    path = write_baseline(settings.baselines, new)
+    _say(f"accepted {', '.join(r.header.run_id for r in fresh)} into {_short(path)}")
+    _say("next: commit it with git")
+
+
+@baseline.command("list")
+@_baselines
+def baseline_list(baselines: Path | None) -> None:
+    """List baselines, with those no run in the results folder has used."""
+    settings = _settings(None, baselines)
+    used = {
+        baseline_path(settings.baselines, key_of(r.header))
+        for _, r in readable_runs(settings.results)
+    }
+    table = _new_table("machine class", "model", "configuration", "runs", "depths", "used")
+    empty = True
+    for path in list_baselines(settings.baselines):
+        empty = False
+        try:
+            found = read_baseline(path)
+        except StoreError as error:
+            _say(f"unusable: {error}")
+            continue
+        depths = sorted({d for run in found.runs for d in run.cells})
+        table.add_row(
+            found.key.machine_class,
+            found.key.model,
+            path.stem,
+            str(len(found.runs)),
+            ", ".join(map(str, depths)),
+            "yes" if path in used else "by no run here",
+        )
+    if empty:
+        _say(
+            f"no baselines in {_short(settings.baselines)}; accept two runs with `harness baseline update`"
+        )
+        return
+    _print(table)
+
+
+@baseline.command("show")
+@click.argument("which")
+@_baselines
+def baseline_show(which: str, baselines: Path | None) -> None:
+    """Show one baseline (a file, or part of its name)."""
+    path = _baseline_file(which, _settings(None, baselines))
+    found = read_baseline(path)
+    _say(f"{found.key.machine_class} / {found.key.model} / {path.stem}")
+    for name, value in sorted(found.key.config.items()):
+        _say(f"  {name} = {value}")
+    for run in found.runs:
+        why = f", reason: {run.reason}" if run.reason else ""
+        _say(f"run {run.run_id}: build {run.build}, {run.os}, accepted {run.accepted_at}{why}")
+    _show_changes(changes(None, found), True)
+
+
+@baseline.command("diff")
+@click.argument("first")
+@click.argument("second")
+@_baselines
+def baseline_diff(first: str, second: str, baselines: Path | None) -> None:
+    """Show what SECOND changes against FIRST (files, or parts of their names)."""
+    settings = _settings(None, baselines)
+    a, b = (read_baseline(_baseline_file(which, settings)) for which in (first, second))
+    for name in sorted({*a.key.config, *b.key.config}):
+        if a.key.config.get(name) != b.key.config.get(name):
+            _say(f"{name}: {a.key.config.get(name)} -> {b.key.config.get(name)}")
+    _show_changes(changes(a, b), False)
+
+
+@baseline.command("prune")
+@_results
+@_baselines
+@click.option("--yes", is_flag=True, help="Delete; without it they are only named.")
+def baseline_prune(results: Path | None, baselines: Path | None, yes: bool) -> None:
+    """Delete baselines that no run in the results folder belongs to."""
+    settings = _settings(results, baselines)
+    runs = [record for _, record in readable_runs(settings.results)]
+    if not runs:
+        raise SetupError(
+            f"no runs in {_short(settings.results)}, so nothing can be told unused; give --results"
+        )
+    used = {baseline_path(settings.baselines, key_of(r.header)) for r in runs}
+    unused = [path for path in list_baselines(settings.baselines) if path not in used]
+    for path in unused:
+        if yes:
+            path.unlink()
+        _say(f"{'deleted' if yes else 'unused'}: {_short(path)}")
+    if not unused:
+        _say("every baseline is used by a run")
+    elif not yes:
+        _say("nothing deleted; repeat with --yes to delete them")
+
+
+@main.command()
+@click.argument("run", required=False)
+@_results
+@_baselines
+@click.option(
+    "--baseline", "baseline_file", type=click.Path(path_type=Path), help="Judge against this file."
+)
+@click.option("--band", type=float, help="Noise band for every metric, a share such as 0.10.")
+def judge(
+    run: str | None,
+    results: Path | None,
+    baselines: Path | None,
+    baseline_file: Path | None,
+    band: float | None,
+) -> None:
+    """Judge a recorded RUN again (by default the newest one).
+
+    Exit code: 0 PASS, 1 REGRESSED, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
+    """
+    settings = _settings(results, baselines, band=band)
+    record = _run(run, settings)
+    against = (
+        read_baseline(baseline_file)
+        if baseline_file is not None
+        else find_baseline(settings.baselines, key_of(record.header))
+    )
+    verdict = judge_record(record, against, {n: settings.band_of(n) for n in METRICS})
+    width, color = _terminal()
+    click.echo(
+        summary(record, verdict, width=width, color=color, encoding=sys.stdout.encoding), nl=False
+    )
+    _say(f"{record.header.run_id}: {verdict.outcome}")
+    raise SystemExit(verdict.exit_code)
+
+
+# -- choosing -------------------------------------------------------------------------------
+
+
+def _settings(
+    results: Path | None, baselines: Path | None, *, band: float | None = None
+) -> Settings:
+    given = {"results": results, "baselines": baselines, "band": band}
+    return load({k: v for k, v in given.items() if v is not None}, Path.cwd())
+
+
+def _chosen(names: Sequence[str], settings: Settings) -> list[RunRecord]:
+    if names:
+        return [_run(name, settings) for name in names]
+    newest: RunRecord | None = None
+    for _, record in readable_runs(settings.results):
+        if record.footer is None or not record.footer.complete:
+            continue
+        if newest is None:
+            newest = record
+        elif key_of(record.header) == key_of(newest.header):
+            return [record, newest]
+    if newest is None:
+        raise SetupError(
+            f"no complete run in {_short(settings.results)}; measure first with "
+            "`pytest -m long --ctx N`"
+        )
+    return [newest]
+
+
+def _run(name: str | None, settings: Settings) -> RunRecord:
+    if name is not None and Path(name).is_file():
+        return read_run(Path(name))
+    paths = [p for p in list_runs(settings.results) if name is None or name in p.stem]
+    if not paths:
+        what = "runs" if name is None else f"run {name!r}"
+        raise SetupError(f"no {what} in {_short(settings.results)}; give a run id or a file")
+    if name is not None and len(paths) > 1:
+        raise SetupError(f"{name!r} fits {len(paths)} runs; give more of its id")
+    return read_run(paths[-1])
+
+
+def _baseline_file(which: str, settings: Settings) -> Path:
+    if Path(which).is_file():
+        return Path(which)
+    paths = [p for p in list_baselines(settings.baselines) if which in str(p)]
+    if len(paths) != 1:
+        count = "no baseline" if not paths else f"{len(paths)} baselines"
+        raise SetupError(
+            f"{count} match {which!r} in {_short(settings.baselines)}; see `harness baseline list`"
+        )
+    return paths[0]
+
+
+# -- showing --------------------------------------------------------------------------------
+
+
+def _show_changes(cells: Iterable[Change], first: bool) -> None:
+    columns = (
+        ("depth", "metric", "baseline")
+        if first
+        else ("depth", "metric", "before", "after", "change")
+    )
+    table = _new_table(*columns)
+    for cell in cells:
+        row = [str(cell.depth), cell.metric.label]
+        if not first:
+            row.append(_quantity(cell, cell.before))
+        row.append(_quantity(cell, cell.after))
+        if not first:
+            row.append("-" if cell.share is None else f"{cell.share:+.1%}")
+        table.add_row(*row)
+    _print(table)
+
+
+def _quantity(cell: Change, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if cell.metric.kind == "score":
+        return f"{value:.0%} right"
+    return f"{value:,.4g} {cell.metric.unit}"
+
+
+def _new_table(*columns: str) -> Table:
+    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _terminal() -> tuple[int, bool]:
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns, sys.stdout.isatty()
+
+
+def _print(table: Table) -> None:
+    width, color = _terminal()
+    click.echo(rendered(table, width=width, color=color, encoding=sys.stdout.encoding), nl=False)
+
+
+def _say(text: str) -> None:
+    click.echo(encodable(text, sys.stdout.encoding))
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(encodable(f"harness: {text}", sys.stderr.encoding), err=True)
+    raise SystemExit(3)
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

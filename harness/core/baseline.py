@@ -1,0 +1,95 @@
+"""Baselines: accepted runs of one configuration on one class of machine, and their key."""
+
+import hashlib
+import json
+import re
+
+from harness.core.cells import Samples, samples_of
+from harness.core.records import Header, RunRecord, Strict
+
+SCHEMA_VERSION = 1
+MAX_RUNS = 6
+
+
+class AcceptedRun(Strict):
+    """One accepted run: its samples by depth, and what it ran on (recorded, not compared)."""
+
+    run_id: str
+    started_at: str
+    accepted_at: str
+    build: str
+    os: str
+    driver: str | None
+    noted: dict[str, str | int | float | bool | None]
+    reason: str | None = None
+    cells: dict[int, Samples]
+
+
+class Key(Strict):
+    """What must agree for two runs to be compared.
+
+    Server build, driver, OS and flags outside `config` are not part of it: they are what is being
+    tested.
+    """
+
+    machine_class: str
+    model: str
+    config: dict[str, str | int | float | bool | None]
+
+    @property
+    def slug(self) -> str:
+        """A readable file name for the configuration, made unique by a hash of all of it."""
+        parts = [f"c{self.config.get('ctx')}"]
+        for name, short in (("cache_type_k", "k"), ("cache_type_v", "v"), ("ubatch", "ub")):
+            if (value := self.config.get(name)) is not None:
+                parts.append(f"{short}{value}")
+        if self.config.get("background") != "plain":
+            parts.append(str(self.config.get("background")))
+        text = json.dumps(self.config, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:6]
+        return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join([*parts, digest]))
+
+
+class Baseline(Strict):
+    """The accepted runs of one key, oldest first, at most `MAX_RUNS`."""
+
+    schema_version: int = SCHEMA_VERSION
+    key: Key
+    runs: tuple[AcceptedRun, ...]
+
+    def samples(self, depth: int) -> list[Samples]:
+        """Each accepted run's samples at `depth`."""
+        return [run.cells[depth] for run in self.runs if depth in run.cells]
+
+
+def key_of(header: Header) -> Key:
+    """The key of a run."""
+    return Key(
+        machine_class=header.machine.machine_class,
+        model=header.model.identity,
+        config={
+            **header.server.key,
+            "ctx": header.server.key.get("ctx", header.plan.ctx_tokens),
+            "fill": header.plan.fill,
+            "background": header.plan.background,
+            "grammar": header.plan.grammar_version,
+            **({"reduced": True} if header.server.reduced else {}),
+            **({"label": header.label} if header.label else {}),
+        },
+    )
+
+
+def accepted(record: RunRecord, accepted_at: str, reason: str | None) -> AcceptedRun:
+    """A run in the form a baseline keeps."""
+    header = record.header
+    return AcceptedRun(
+        run_id=header.run_id,
+        started_at=header.started_at,
+        accepted_at=accepted_at,
+        build=header.server.build,
+        os=header.machine.os,
+        driver=header.machine.driver,
+        noted=header.server.noted,
+        reason=reason,
+        cells={r.depth: samples_of(r) for r in record.rungs if r.failure is None},
+    )

@@ -1,0 +1,91 @@
+"""From finished requests to the samples a record keeps."""
+
+import itertools
+
+from harness.core.needles import Ask
+from harness.core.records import AskRecord, Chunk, Generation, Prefill
+from harness.core.scoring import score
+from harness.serving.client import Exchange
+
+
+def prefill_record(exchange: Exchange, kind: str, *, planned_cached_tokens: int) -> Prefill:
+    """One prefill; `kind` as in `Prefill`."""
+    return Prefill.model_validate(
+        {
+            "kind": kind,
+            "new_tokens": exchange.new_tokens or 0,
+            "cached_tokens": exchange.reused_tokens,
+            "planned_cached_tokens": planned_cached_tokens,
+            "server_ms": exchange.timings.get("prompt_ms"),
+            "wall_ms": exchange.wall_ms,
+            "chunks": chunks_of(exchange),
+        }
+    )
+
+
+def chunks_of(exchange: Exchange) -> list[Chunk]:
+    """The per-batch curve of a prefill.
+
+    Spans come from the server's progress events and their durations from the arrival of those
+    events (the server rounds its own to whole ms), scaled to add up to the server's prompt time.
+    """
+    points = exchange.progress
+    if len(points) < 2:
+        return []
+    arrived = points[-1].arrived_ms - points[0].arrived_ms
+    total = exchange.timings.get("prompt_ms") or arrived
+    scale = total / arrived if arrived > 0 else 1.0
+    return [
+        Chunk(
+            start_tokens=a.processed_tokens,
+            end_tokens=b.processed_tokens,
+            ms=(b.arrived_ms - a.arrived_ms) * scale,
+        )
+        for a, b in itertools.pairwise(points)
+        if b.processed_tokens > a.processed_tokens
+    ]
+
+
+def ask_record(ask: Ask, exchange: Exchange, tail_tokens: int) -> AskRecord:
+    """Score an answer and keep everything about it."""
+    result = score(ask, exchange.content)
+    control = next((q.number for q in ask.questions if q.is_control), None)
+    return AskRecord(
+        order=ask.order,
+        expected=ask.expected,
+        given=dict(result.given),
+        control_number=control,
+        answer=exchange.content,
+        reasoning=exchange.reasoning,
+        finish_reason=exchange.finish_reason,
+        needles_right=result.needles_right,
+        needles_asked=result.asked,
+        codes_present=result.codes_present,
+        control_right=result.control_right,
+        prompt_tokens=exchange.prompt_tokens,
+        new_tokens=exchange.new_tokens,
+        cached_tokens=exchange.reused_tokens,
+        planned_new_tokens=tail_tokens,
+        predicted_tokens=exchange.predicted_tokens,
+        predicted_ms=exchange.timings.get("predicted_ms"),
+        ttft_ms=exchange.first_token_ms,
+        wall_ms=exchange.wall_ms,
+    )
+
+
+def generation_record(exchange: Exchange) -> Generation:
+    """One generation repeat; gaps between text-carrying events are kept to 1 µs."""
+    events = exchange.token_event_ms
+    drafted = exchange.timings.get("draft_n")
+    accepted = exchange.timings.get("draft_n_accepted")
+    return Generation(
+        predicted_tokens=int(exchange.timings.get("predicted_n") or exchange.predicted_tokens or 0),
+        server_ms=exchange.timings.get("predicted_ms"),
+        wall_ms=exchange.wall_ms,
+        ttft_ms=exchange.first_token_ms,
+        new_tokens=exchange.new_tokens,
+        cached_tokens=exchange.reused_tokens,
+        draft_tokens=None if drafted is None else int(drafted),
+        draft_accepted_tokens=None if accepted is None else int(accepted),
+        itl_ms=tuple(round(b - a, 3) for a, b in itertools.pairwise(events)),
+    )

@@ -1,0 +1,226 @@
+"""The pytest plugin: options, markers, fixtures, and outcomes of cells as outcomes of tests."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.campaign import Campaign
+from harness.core.cost import guess
+from harness.core.verdict import CellVerdict
+from harness.errors import HarnessError
+from harness.progress import TerminalReporter
+from harness.report.terminal import summary
+from harness.serving.session import Session
+from harness.settings import Settings, load
+
+SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
+CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
+
+FAILING = ("REGRESSED", "INVALID", "ERROR", "INCOMPARABLE")
+SKIPPING = ("INCONCLUSIVE", "NO_BASELINE")
+
+_OPTIONS: tuple[tuple[str, str, str, str], ...] = (
+    ("--ctx", "ctx_tokens", "N", "context to test up to, tokens: 131072 or 128K (default 8192)"),
+    ("--depths", "depths", "N,N", "rungs to measure (default 2K, 8K, 32K, 128K … up to --ctx)"),
+    ("--server-url", "server_url", "URL", "measure a server that already runs"),
+    ("--server-bin", "server_bin", "PATH", "llama-server binary to start (or $LLAMA_SERVER)"),
+    ("--server-args", "server_args", "ARGS", "more flags for the server that is started"),
+    ("--model", "model", "GGUF", "model for the server that is started"),
+    ("--background", "background", "KIND", "document: plain (default) or hard (decoys, noise)"),
+    ("--haystack-seed", "seed", "N", "seed of document, needles and questions (default 0)"),
+    ("--repeats", "repeats", "N", "generation repeats at every rung (default 6)"),
+    ("--generate-tokens", "generate_tokens", "N", "tokens per generation repeat (default 128)"),
+    ("--answer-tokens", "answer_tokens", "N", "token budget of an answer (default 256)"),
+    ("--band", "band", "SHARE", "noise band for every metric, e.g. 0.10 (default) for ±10 %%"),
+    ("--baselines", "baselines", "DIR", "folder of accepted baselines (default baselines)"),
+    ("--results", "results", "DIR", "folder for run records and logs (default results)"),
+    ("--machine-class", "machine_class", "NAME", "name of the class of machines baselines are for"),
+    ("--label", "label", "NAME", "keeps baselines of otherwise equal configurations apart"),
+    ("--idle-timeout", "idle_timeout_s", "S", "silence from the server that ends a run (900)"),
+    ("--ready-timeout", "ready_timeout_s", "S", "time a started server has to load (600)"),
+    ("--wait-lock", "wait_lock_s", "S", "wait this long for another run on this machine (0)"),
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """One group in `--help` for everything."""
+    group = parser.getgroup("long-context", "long-context regression harness (llama-server)")
+    for name, dest, metavar, text in _OPTIONS:
+        group.addoption(name, dest=f"harness_{dest}", metavar=metavar, default=None, help=text)
+    group.addoption(
+        "--strict-verdicts",
+        dest="harness_strict",
+        action="store_const",
+        const=True,
+        default=None,
+        help="INCONCLUSIVE and NO_BASELINE fail instead of skipping (default when CI=true)",
+    )
+    group.addoption(
+        "--no-strict-verdicts",
+        dest="harness_strict",
+        action="store_const",
+        const=False,
+        help="INCONCLUSIVE and NO_BASELINE skip, also when CI=true",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Markers, and the settings parsed once."""
+    config.addinivalue_line("markers", "long: measures a server at depth; minutes to hours")
+    config.addinivalue_line("markers", "smoke: a few seconds on a small context")
+    given = {
+        dest: value
+        for dest in (*(o[1] for o in _OPTIONS), "strict")
+        if (value := config.getoption(f"harness_{dest}")) is not None
+    }
+    try:
+        config.stash[SETTINGS] = load(given, Path(config.rootpath))
+    except HarnessError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A `depth` argument of a long test runs over the ladder."""
+    if "depth" in metafunc.fixturenames and metafunc.definition.get_closest_marker("long"):
+        metafunc.parametrize("depth", metafunc.config.stash[SETTINGS].rung_depths, ids=str)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long tests last: answers while climbing, then what needs the closed climb, by depth."""
+    items.sort(key=_place)
+    settings = config.stash[SETTINGS]
+    if config.getoption("timeout", None) is not None:
+        return
+    for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            closing = "closed_ladder" in _fixtures(item)
+            depth = max(settings.rung_depths) if closing else _depth(item)
+            item.add_marker(pytest.mark.timeout(patience_s(depth)))
+
+
+def patience_s(depth: int) -> int:
+    """How long a test that climbs to `depth` may take before it is stopped, seconds.
+
+    Five times a slow machine's prefill (100 tok/s on short prompts, attention as costly as seed
+    reports of an EVO-X2 show), and ten minutes for loading and answers. Our own limits (silence,
+    death) fire long before; this is the last resort.
+    """
+    slow = guess(100.0, 1.0 / 32768)
+    return int(600 + 5 * slow.predict_ms(0, depth).ms / 1e3)
+
+
+def _place(item: pytest.Item) -> tuple[int, int]:
+    if not item.get_closest_marker("long"):
+        return 0, 0
+    return (2 if "closed_ladder" in _fixtures(item) else 1), _depth(item)
+
+
+def _fixtures(item: pytest.Item) -> tuple[str, ...]:
+    return tuple(getattr(item, "fixturenames", ()))
+
+
+def _depth(item: pytest.Item) -> int:
+    callspec = getattr(item, "callspec", None)
+    return int(callspec.params.get("depth", 0)) if callspec is not None else 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Open server and record before the first test, so that a wrong setting is one sentence."""
+    config = session.config
+    if config.option.collectonly or session.testsfailed:
+        return
+    wanted = {name for item in session.items for name in _fixtures(item)}
+    ladder = bool(wanted & {"ladder", "closed_ladder"})
+    if not ladder and "server" not in wanted:
+        return
+    settings = config.stash[SETTINGS]
+    depths = [_depth(i) for i in session.items if set(_fixtures(i)) & {"ladder", "closed_ladder"}]
+    deepest = (max(depths) or max(settings.rung_depths)) if ladder else None
+    if getattr(config, "workerinput", None) is not None:
+        raise pytest.UsageError(
+            "pytest-xdist would measure one server from several processes at once; run long and "
+            "smoke tests without -n"
+        )
+    campaign = Campaign(settings, TerminalReporter(config), deepest=deepest)
+    try:
+        campaign.start()
+    except HarnessError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.stash[CAMPAIGN] = campaign
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Nothing outlives the session."""
+    if campaign := session.config.stash.get(CAMPAIGN, None):
+        campaign.close()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The same, should the session not have finished."""
+    if campaign := config.stash.get(CAMPAIGN, None):
+        campaign.close()
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """The table of measured, baseline, change and outcome."""
+    campaign = config.stash.get(CAMPAIGN, None)
+    record, verdict = (campaign.record(), campaign.verdict()) if campaign else (None, None)
+    if record is None or verdict is None or campaign is None:
+        return
+    writer = terminalreporter._tw
+    terminalreporter.section("long-context summary")
+    text = summary(
+        record,
+        verdict,
+        width=writer.fullwidth,
+        color=writer.hasmarkup,
+        encoding=getattr(writer._file, "encoding", None),
+    )
+    terminalreporter.write(text)
+    terminalreporter.write_line(f"record: {campaign.record_path}")
+
+
+class Ladder:
+    """What the suite's tests talk to."""
+
+    def __init__(self, campaign: Campaign, *, strict: bool) -> None:
+        self.campaign = campaign
+        self._strict = strict
+
+    def check(self, metric: str, depth: int) -> CellVerdict:
+        """Measure as far as needed, judge one cell, and pass, fail or skip the test accordingly."""
+        self.campaign.rung(depth)
+        cell = self.campaign.cell(depth, metric)
+        text = f"{cell.outcome}: {cell.message}" + (
+            f"\nnext: {cell.next_step}" if cell.next_step else ""
+        )
+        if cell.outcome in FAILING or (self._strict and cell.outcome in SKIPPING):
+            pytest.fail(text, pytrace=False)
+        if cell.outcome in SKIPPING:
+            pytest.skip(text.replace("\n", "; "))
+        return cell
+
+
+@pytest.fixture(scope="session")
+def ladder(request: pytest.FixtureRequest) -> Ladder:
+    """The climb, driven just as far as a test needs."""
+    settings = request.config.stash[SETTINGS]
+    return Ladder(request.config.stash[CAMPAIGN], strict=settings.strict)
+
+
+@pytest.fixture
+def closed_ladder(ladder: Ladder) -> Ladder:
+    """The climb, finished and closed by its second control, as verdicts on speed need it."""
+    ladder.campaign.close_climb()
+    return ladder
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Session:
+    """The open server, for short measurements at depth 0."""
+    return request.config.stash[CAMPAIGN].session

@@ -1,0 +1,173 @@
+"""The terminal summary: what failed and what to do first, then one table of all cells."""
+
+from collections.abc import Iterator
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from harness.core.cells import samples_of
+from harness.core.records import RunRecord
+from harness.core.verdict import CellVerdict, Outcome, RunVerdict
+from harness.report.text import rendered
+
+STYLES: dict[Outcome, str] = {
+    "PASS": "green",
+    "IMPROVED": "bold green",
+    "REGRESSED": "bold red",
+    "INVALID": "bold red",
+    "ERROR": "bold red",
+    "INCONCLUSIVE": "yellow",
+    "NO_BASELINE": "yellow",
+    "INCOMPARABLE": "yellow",
+}
+_NARROW = 100
+
+
+def summary(
+    record: RunRecord, verdict: RunVerdict, *, width: int, color: bool, encoding: str | None
+) -> str:
+    """The whole summary as text."""
+    parts = [
+        rendered(Text(line), width=width, color=color, encoding=encoding)
+        for line in _heading(record)
+    ]
+    for line, style in _reasons(verdict):
+        parts.append(rendered(Text(line, style=style), width=width, color=color, encoding=encoding))
+    table = _table(record, verdict, narrow=width < _NARROW)
+    parts.append(rendered(table, width=width, color=color, encoding=encoding))
+    for line in _footing(record, verdict):
+        parts.append(rendered(Text(line), width=width, color=color, encoding=encoding))
+    return "".join(parts)
+
+
+def _heading(record: RunRecord) -> Iterator[str]:
+    header = record.header
+    yield (
+        f"{header.model.name} on {header.machine.cpu} ({header.machine.machine_class}), "
+        f"server {header.server.origin} {header.server.build}, ctx {header.plan.ctx_tokens}"
+    )
+    if header.server.reduced:
+        yield (
+            "reduced mode: not a llama-server, so only client-side TTFT, generation and retrieval; "
+            "no prefill curve, no memory, no proof of what was reused"
+        )
+
+
+def _reasons(verdict: RunVerdict) -> Iterator[tuple[str, str]]:
+    order: tuple[Outcome, ...] = (
+        *("REGRESSED", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
+        *("IMPROVED", "NO_BASELINE"),
+    )
+    for outcome in order:
+        groups: dict[tuple[str, str | None], list[CellVerdict]] = {}
+        for cell in verdict.cells:
+            if cell.outcome == outcome:
+                own = outcome in ("NO_BASELINE", "ERROR") and cell.metric.kind != "score"
+                shared = cell.message if own or outcome == "ERROR" else f"{id(cell)}"
+                groups.setdefault((shared, cell.code), []).append(cell)
+        if outcome == "NO_BASELINE" and groups:
+            cells = [c for group in groups.values() for c in group]
+            yield f"NO_BASELINE {len(cells)} cells: {_absence(cells)}", STYLES[outcome]
+            yield f"  next: {cells[0].next_step}", "default"
+            continue
+        for cells in groups.values():
+            where = ", ".join(f"{c.metric.label} at {c.depth}" for c in cells)
+            yield f"{outcome} {where}: {cells[0].message}", STYLES[outcome]
+        steps = dict.fromkeys(c.next_step for g in groups.values() for c in g if c.next_step)
+        for step in steps:
+            yield f"  next: {step}", "default"
+
+
+def _absence(cells: list[CellVerdict]) -> str:
+    return next((c.message for c in cells if c.metric.kind != "score"), cells[0].message)
+
+
+def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
+    table = Table(box=box.ASCII2 if narrow else box.SIMPLE_HEAD, pad_edge=False)
+    table.box = box.ASCII
+    table.show_edge = False
+    table.add_column("depth", justify="right")
+    table.add_column("metric", no_wrap=True)
+    table.add_column("measured", justify="right", no_wrap=True)
+    table.add_column("baseline", justify="right", no_wrap=True)
+    table.add_column("change", justify="right", no_wrap=True)
+    if not narrow:
+        table.add_column("interval", justify="right", no_wrap=True)
+        table.add_column("n", justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    last: int | None = None
+    for cell in verdict.cells:
+        if last is not None and cell.depth != last:
+            table.add_section()
+        row = [
+            str(cell.depth) if cell.depth != last else "",
+            cell.metric.label,
+            _measured(record, cell),
+            "-" if cell.baseline is None else _quantity(cell, cell.baseline),
+            "-" if cell.change is None else _percent(cell.change, cell),
+        ]
+        if not narrow:
+            interval = (
+                "-"
+                if cell.low is None or cell.high is None
+                else f"{_percent(cell.low, cell)} .. {_percent(cell.high, cell)}"
+            )
+            count = f"{cell.n_current}/{cell.n_baseline}" if cell.n_current else "-"
+            row += [interval, count]
+        table.add_row(*row, Text(cell.outcome, style=STYLES[cell.outcome]))
+        last = cell.depth
+    return table
+
+
+def _measured(record: RunRecord, cell: CellVerdict) -> str:
+    if cell.measured is None:
+        return "-"
+    if cell.metric.kind != "score":
+        return _quantity(cell, cell.measured)
+    rung = record.rung(cell.depth)
+    if rung is None:
+        return "-"
+    right, asked, controls_right, controls = samples_of(rung).retrieval
+    each = {f"{a.needles_right}/{a.needles_asked}" for a in rung.asks}
+    control = "control" if controls_right == controls else f"control {controls_right}/{controls}"
+    if len(each) == 1 and controls_right == controls:
+        return f"{each.pop()} + {control} x{controls}"
+    return f"{right}/{asked} + {control}"
+
+
+def _quantity(cell: CellVerdict, value: float) -> str:
+    if cell.metric.kind == "score":
+        return f"{value:.1f}"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    if cell.metric.kind == "memory":
+        digits = 2 if value >= 1 else 3
+    return f"{value:,.{digits}f} {cell.metric.unit}"
+
+
+def _percent(share: float, cell: CellVerdict) -> str:
+    return f"{share * 100:+.1f}{' pt' if cell.metric.kind == 'score' else '%'}"
+
+
+def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
+    cold = [f"{r.depth}: {r.cold_ttft_ms / 1e3:,.1f} s" for r in record.rungs if r.cold_ttft_ms]
+    if cold:
+        yield "cold TTFT (whole document read, first token): " + ", ".join(cold)
+    for rung in record.rungs:
+        for note in rung.notes:
+            yield f"note at {rung.depth}: {note}"
+    for drift in verdict.drift:
+        yield f"drift: {drift.sentence}"
+    for difference in verdict.differences:
+        yield f"differs: {difference}"
+    footer = record.footer
+    if footer is not None and footer.prefilled_tokens is not None:
+        share = footer.prefilled_tokens / record.header.plan.ctx_tokens
+        yield (
+            f"{footer.prefilled_tokens} tokens prefilled in all (server's counts), "
+            f"{share:.2f} x ctx, in {footer.elapsed_s:.0f} s"
+        )
+    if footer is not None and footer.failure is not None:
+        yield f"the run was cut short: {footer.failure.cause}: {footer.failure.message}"
+        for line in footer.failure.log_tail[-12:]:
+            yield f"  | {line}"

@@ -1,0 +1,54 @@
+"""Text that any console can show: characters it cannot encode are replaced by plain ones."""
+
+import io
+
+from rich.console import Console, RenderableType
+
+_PLAIN = str.maketrans(
+    {
+        "−": "-",
+        "–": "-",
+        "—": "-",
+        "…": "...",
+        "±": "+/-",
+        "×": "x",
+        "→": "->",
+        "≤": "<=",
+        "≥": ">=",
+        "·": ".",
+        "“": '"',
+        "”": '"',
+        "’": "'",
+        "‘": "'",
+    }
+)
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """`text` with whatever `encoding` lacks replaced: known signs by ASCII, the rest by `?`."""
+    encoding = encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN)
+        return text.encode(encoding, "replace").decode(encoding)
+    except LookupError:
+        return text.translate(_PLAIN).encode("ascii", "replace").decode()
+    return text
+
+
+def rendered(what: RenderableType, *, width: int, color: bool, encoding: str | None) -> str:
+    """A rich renderable as text for a terminal of `width` columns."""
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return encodable(console.file.getvalue(), encoding)

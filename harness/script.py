@@ -1,0 +1,115 @@
+"""The prompts of a run: the growing document, its questions, and how the template wraps them."""
+
+import random
+from collections.abc import Sequence
+
+from harness.core.background import lines
+from harness.core.haystack import Segment, build
+from harness.core.needles import Ask, CodeSource, Needle, Order, make_ask, needle_names
+from harness.core.plan import make_plan
+from harness.errors import ServerError
+from harness.serving.client import Client
+from harness.settings import Settings
+
+_TAIL_MARGIN_TOKENS = 4
+_PLACEHOLDER = "The document goes here.\n"
+
+
+class Script:
+    """The prompts of a run: the growing document, the questions, how the template wraps them."""
+
+    def __init__(self, client: Client, settings: Settings, *, native: bool) -> None:
+        self._client = client
+        self._rng = random.Random(f"asks/{settings.seed}")
+        self.codes = CodeSource(random.Random(f"codes/{settings.seed}"))
+        self.native = native
+        self._tokens_per_char = None if native else _tokens_per_character(client)
+        sample = _sample_ask()
+        self.head, self._end = self._wrapping(sample) if native else ("", "")
+        self.head_tokens = self._client.token_total(self.head) if self.head else 0
+        self.plan = make_plan(
+            ctx_tokens=settings.ctx_tokens,
+            depths=settings.rung_depths,
+            fill=settings.fill,
+            tail_tokens=self.tail_tokens(sample) + _TAIL_MARGIN_TOKENS,
+            head_tokens=self.head_tokens,
+            seed=settings.seed,
+            background=settings.background,
+            generate_tokens=settings.generate_tokens,
+            repeats=settings.repeats,
+        )
+        self.segments: list[Segment] = build(
+            list(zip(self.plan.depths, self.plan.document_tokens, strict=True)),
+            self.count,
+            self.codes,
+            seed=settings.seed,
+            background=settings.background,
+        )
+
+    def _wrapping(self, sample: Ask) -> tuple[str, str]:
+        """What the chat template puts before and after a message."""
+        rendered = self._client.templated(_PLACEHOLDER + sample.tail)
+        head, found, rest = rendered.partition(_PLACEHOLDER)
+        if not found or not rest.startswith(sample.tail):
+            raise ServerError(
+                "the model's chat template changes the text of a message, so a document cannot be "
+                "read ahead of its questions; give the server another --chat-template",
+                cause="SETUP",
+            )
+        return head, rest.removeprefix(sample.tail)
+
+    def tail_tokens(self, ask: Ask) -> int:
+        """Tokens of the questions and of what the template puts after them."""
+        if self._tokens_per_char is not None:
+            return self.count([ask.tail])[0]
+        return self._client.token_total(ask.tail + self._end)
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Token counts by the server's tokenizer (estimated from characters in reduced mode)."""
+        if self._tokens_per_char is None:
+            return self._client.count_tokens(texts)
+        return [max(1, round(len(t) * self._tokens_per_char)) for t in texts]
+
+    def document(self, depth: int) -> str:
+        """The document up to and with the rung `depth`."""
+        return "".join(s.text for s in self.segments if s.depth <= depth)
+
+    def segment(self, depth: int) -> Segment:
+        """The rung's own segment."""
+        return next(s for s in self.segments if s.depth == depth)
+
+    def ask(self, depth: int, order: Order) -> Ask:
+        """New questions (with a new local control) about the rung's needles."""
+        needles = [placed.needle for placed in self.segment(depth).needles]
+        return make_ask(needles, self.codes, order, self._rng)
+
+    def filler(self, name: str, tokens: int) -> str:
+        """About `tokens` tokens of plain background, the same for every run."""
+        source = lines(random.Random(f"filler/{name}"), "plain")
+        text, total = [], 0
+        while total < tokens:
+            block = [next(source) for _ in range(8)]
+            text += block
+            total += sum(self.count(block))
+        return "".join(text) + "Continue this log."
+
+
+def _sample_ask() -> Ask:
+    """An ask of the usual size, for measuring; it is never sent."""
+    rng = random.Random(0)
+    codes = CodeSource(rng)
+    needles = [Needle(f"MEMORY TARGET {name}", codes.take("MEM")) for name in needle_names(rng, 5)]
+    return make_ask(needles, codes, "forward", rng)
+
+
+def _tokens_per_character(client: Client) -> float:
+    source = lines(random.Random("calibration"), "plain")
+    text = "".join(next(source) for _ in range(40))
+    exchange = client.chat(text, max_tokens=1, reuse=False, native=False)
+    if not exchange.prompt_tokens:
+        raise ServerError(
+            "the server reports no usage counts, so prompts of a known size cannot be made; use a "
+            "server that answers stream_options.include_usage",
+            cause="SETUP",
+        )
+    return exchange.prompt_tokens / len(text)

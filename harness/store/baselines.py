@@ -1,0 +1,130 @@
+"""Baselines in git: one small JSON file a configuration, written only by `harness baseline`."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.core.baseline import SCHEMA_VERSION, Baseline, Key
+from harness.errors import StoreError
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""Steps from one schema version to the next, by the version they start from."""
+
+
+def baseline_path(root: Path, key: Key) -> Path:
+    """`<root>/<machine class>/<model>/<configuration>.json`."""
+    return root / _safe(key.machine_class) / _safe(key.model) / f"{key.slug}.json"
+
+
+def find_baseline(root: Path, key: Key) -> Baseline | None:
+    """The baseline of a key, `None` when there is none.
+
+    Raises:
+        StoreError: there is one, but it cannot be used; the sentence says why.
+    """
+    path = baseline_path(root, key)
+    return read_baseline(path) if path.exists() else None
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read and, where it is older, migrate one baseline.
+
+    Raises:
+        StoreError: broken, newer, or left in the middle of a merge.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"cannot read the baseline {path}: {error}") from error
+    if re.search(r"^(<{7}|={7}|>{7})", text, re.MULTILINE):
+        raise StoreError(
+            f"the baseline {path} has unresolved merge conflict marks; choose one side with git "
+            "(git checkout --ours/--theirs FILE), then run again"
+        )
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise StoreError(
+            f"the baseline {path} is not valid JSON ({error}); restore it with git checkout, or "
+            "delete it and accept new runs"
+        ) from error
+    return _validated(path, body)
+
+
+def _validated(path: Path, body: object) -> Baseline:
+    version = body.get("schema_version") if isinstance(body, dict) else None
+    if not isinstance(body, dict) or not isinstance(version, int):
+        raise StoreError(
+            f"{path} is not a baseline: it has no schema_version; delete or restore it"
+        )
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"the baseline {path} was written by a newer version (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); update longctx-harness"
+        )
+    while version < SCHEMA_VERSION:
+        step = MIGRATIONS.get(version)
+        if step is None:
+            raise StoreError(
+                f"the baseline {path} has schema {version}, which cannot be migrated; delete it "
+                "and accept new runs"
+            )
+        body = step(body)
+        version = body["schema_version"]
+    try:
+        return Baseline.model_validate(body)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(str(p) for p in fault["loc"])
+        raise StoreError(
+            f"the baseline {path} is broken at {where}: {fault['msg']}; restore it with git "
+            "checkout, or delete it and accept new runs"
+        ) from error
+
+
+def write_baseline(root: Path, baseline: Baseline) -> Path:
+    """Write atomically: the old file stays whole until the new one is."""
+    path = baseline_path(root, baseline.key)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(_rendered(baseline), encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise StoreError(f"cannot write the baseline {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def list_baselines(root: Path) -> Iterator[Path]:
+    """Baseline files below `root`, sorted."""
+    return iter(sorted(root.glob("*/*/*.json")))
+
+
+def _rendered(baseline: Baseline) -> str:
+    body = baseline.model_dump(mode="json", exclude_defaults=False)
+    for run in body["runs"]:
+        for cell in run["cells"].values():
+            cell["chunks"] = [_rounded(c) for c in cell["chunks"]]
+            for name in ("prefill_tok_s", "generation_tok_s", "ttft_ms", "memory_gib"):
+                cell[name] = [float(f"{value:.5g}") for value in cell[name]]
+    text = json.dumps(body, indent=1, ensure_ascii=False)
+    flat = re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]), text)
+    return (
+        re.sub(r"\{[^\[\]{}]*\"end_tokens\"[^\[\]{}]*\}", lambda m: re.sub(r"\s+", " ", m[0]), flat)
+        + "\n"
+    )
+
+
+def _rounded(chunk: dict[str, Any]) -> dict[str, Any]:
+    return {**chunk, "ms": round(chunk["ms"], 3)}
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", name).strip(".") or "unnamed"
