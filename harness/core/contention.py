@@ -14,6 +14,7 @@ from harness.core.load import ProcessUse, Reading
 Key = TypeVar("Key", str, int)
 Kind = Literal["cpu", "steal", "rival", "gpu", "memory", "swap", "power"]
 MIN_OTHERS_S = 0.05  # below this, CPU time is lost in the 10 ms grain of the kernels' counters
+UNNAMED_SHARE = 0.1  # below this part of the others, even the largest named process isn't the cause
 NAMED_SHARE = 0.8  # one process makes up this much of the others: it alone is named
 
 
@@ -261,8 +262,9 @@ def _cpu(window: _Window, thresholds: Thresholds) -> Cause | None:
         return None
     by_name = window.processes(by=lambda use: use.name)
     top = max(by_name, key=lambda name: by_name[name], default=None)
-    if top is None:
-        who = f"other processes used {_of_cpus(used, window.cpus)}, too short-lived to be named"
+    if top is None or by_name[top] < UNNAMED_SHARE * cpu_s:
+        who = f"other processes used {_of_cpus(used, window.cpus)}, most of them too short-lived"
+        top, who = None, f"{who} to name"
     elif by_name[top] >= NAMED_SHARE * cpu_s:
         who = f"{top} used {_of_cpus(used, window.cpus)}"
     else:

@@ -28,7 +28,9 @@ INTERVAL_S = 1.0
 CONDITIONS_EVERY_S = 10.0
 MIN_READING_S = 0.1  # ten grains of the kernels' CPU counters: a shorter reading tells nothing
 NAMED = 5  # processes named in a reading
-LOUD = 0.5  # part of the threshold from where on every process is read to name the cause
+LOUD = 0.5  # part of the threshold from where on the others are looked up by name
+EXPLAINED = 0.5  # part of the others' CPU time that the named processes should make up
+FUTILE_S = 5.0
 FAILURES = 5  # in a row, after which the sampler gives up
 
 
@@ -85,6 +87,8 @@ class Sampler:
         self._last: _Snapshot | None = None
         self._walked: dict[int, float] = {}
         self._walked_ns: int | None = None
+        self._futile_ns: int | None = None
+        self._active: set[int] = set()
         self._rivals: dict[int, Rival] = {}
         self._titles: dict[tuple[int, str], str] = {}
         self._young: tuple[int, ...] = ()
@@ -203,11 +207,11 @@ class Sampler:
         span_s = (now.at_ns - last.at_ns) / 1e9
         others_s = _others_s(last, now)
         allowed_s = self._thresholds.others_cpus(host.cpus) * span_s
-        loud = others_s is not None and others_s > LOUD * allowed_s
         uses: tuple[ProcessUse, ...] = ()
-        if loud or self._walk_due(now.at_ns):
-            found = self._walk(alive, now.at_ns, last.at_ns)
-            uses = self._named(found, others_s) if loud and others_s is not None else ()
+        if others_s is not None and others_s > LOUD * allowed_s:
+            uses = self._named(self._look(alive, now.at_ns, last.at_ns, others_s), others_s)
+        elif now.at_ns - (self._walked_ns or 0) >= host.table.walk_s * 1e9:
+            self._walk(alive, now.at_ns, last.at_ns)
         self._rivals = {pid: rival for pid, rival in self._rivals.items() if pid in alive}
         self._readings.append(
             Reading(
@@ -225,28 +229,54 @@ class Sampler:
             )
         )
 
-    def _walk_due(self, now_ns: int) -> bool:
-        walked = self._walked_ns
-        return walked is None or now_ns - walked >= self._host.table.walk_s * 1e9
+    def _look(
+        self, alive: set[int], now_ns: int, since_ns: int, others_s: float
+    ) -> list[ProcessUse]:
+        """Who the others are: first among the usual suspects and newcomers, then among all.
+
+        Reading every process costs too much to be done at every reading; a search that explained
+        little (the load was of processes gone since) isn't repeated for a while.
+        """
+        suspects = (self._active | (alive - self._walked.keys())) & alive
+        found = self._used(suspects - self._tree.members(), since_ns)
+        explained = sum(use.cpu_s for use in found) >= EXPLAINED * others_s
+        if explained or now_ns - (self._futile_ns or 0) < FUTILE_S * 1e9:
+            return found
+        everyone = {use.pid: use for use in self._walk(alive, now_ns, since_ns)}
+        for use in found:  # read a moment ago: the walk saw only what came after
+            more = everyone.get(use.pid)
+            everyone[use.pid] = ProcessUse(
+                use.pid, use.name, use.cpu_s + (more.cpu_s if more else 0.0)
+            )
+        if sum(use.cpu_s for use in everyone.values()) < EXPLAINED * others_s:
+            self._futile_ns = now_ns
+        return list(everyone.values())
 
     def _walk(self, alive: set[int], now_ns: int, since_ns: int | None) -> list[ProcessUse]:
-        """Read every process; what each used since the last walk, largest first."""
-        walked: dict[int, float] = {}
+        """Read every process; what each used since it was last read."""
+        self._walked = {pid: used for pid, used in self._walked.items() if pid in alive}
+        found = self._used(alive - self._tree.members(), since_ns)
+        self._walked_ns = now_ns
+        self._active = {use.pid for use in found}
+        return found
+
+    def _used(self, pids: set[int], since_ns: int | None) -> list[ProcessUse]:
+        """What each of the processes used since it was last read."""
         found = []
-        for pid in alive - self._tree.members():
+        for pid in pids:
             times = self._host.table.read(pid)
             if times is None:
                 continue
-            walked[pid] = times.own_s
             used = times.own_s - self._walked.get(pid, 0.0)
+            self._walked[pid] = times.own_s
             if used > 0:
                 found.append(ProcessUse(pid, times.name, used))
             self._check_rival(times, since_ns, named_only=since_ns is not None)
-        self._walked, self._walked_ns = walked, now_ns
-        return sorted(found, key=lambda use: -use.cpu_s)
+        return found
 
     def _named(self, found: list[ProcessUse], others_s: float) -> tuple[ProcessUse, ...]:
         """The largest and every rival; scaled down when they were last read before this reading."""
+        found.sort(key=lambda use: -use.cpu_s)
         total = sum(use.cpu_s for use in found)
         scale = min(1.0, others_s / total) if total > 0 else 1.0
         kept = found[:NAMED] + [use for use in found[NAMED:] if use.pid in self._rivals]
