@@ -210,7 +210,7 @@ class Sampler:
         uses: tuple[ProcessUse, ...] = ()
         if others_s is not None and others_s > LOUD * allowed_s:
             uses = self._named(self._look(alive, now.at_ns, last.at_ns, others_s), others_s)
-        elif now.at_ns - (self._walked_ns or 0) >= host.table.walk_s * 1e9:
+        elif _due(self._walked_ns, now.at_ns, host.table.walk_s):
             self._walk(alive, now.at_ns, last.at_ns)
         self._rivals = {pid: rival for pid, rival in self._rivals.items() if pid in alive}
         self._readings.append(
@@ -240,7 +240,7 @@ class Sampler:
         suspects = (self._active | (alive - self._walked.keys())) & alive
         found = self._used(suspects - self._tree.members(), since_ns)
         explained = sum(use.cpu_s for use in found) >= EXPLAINED * others_s
-        if explained or now_ns - (self._futile_ns or 0) < FUTILE_S * 1e9:
+        if explained or not _due(self._futile_ns, now_ns, FUTILE_S):
             return found
         everyone = {use.pid: use for use in self._walk(alive, now_ns, since_ns)}
         for use in found:  # read a moment ago: the walk saw only what came after
@@ -308,13 +308,11 @@ class Sampler:
             self._rivals[times.pid] = Rival(times.pid, name, since_ns)
 
     def _read_conditions(self, now_ns: int) -> None:
-        at = self._conditions_ns
-        if at is None or now_ns - at >= CONDITIONS_EVERY_S * 1e9:
+        if _due(self._conditions_ns, now_ns, CONDITIONS_EVERY_S):
             self._conditions, self._conditions_ns = self._host.conditions.read(), now_ns
 
     def _read_gpu(self, alive: set[int], now_ns: int) -> None:
-        at = self._gpu_ns
-        if at is None or now_ns - at >= self._host.gpu.every_s * 1e9:
+        if _due(self._gpu_ns, now_ns, self._host.gpu.every_s):
             self._gpu = self._host.gpu.read(alive, self._tree.members(), self._name)
             self._gpu_ns = now_ns
 
@@ -329,6 +327,10 @@ def _others_s(last: _Snapshot, now: _Snapshot) -> float | None:
     if ours < -0.02:
         return None
     return max(0.0, now.totals.busy_s - last.totals.busy_s - ours)
+
+
+def _due(last_ns: int | None, now_ns: int, every_s: float) -> bool:
+    return last_ns is None or now_ns - last_ns >= every_s * 1e9
 
 
 def _grown(before: Number | None, after: Number | None) -> Number | None:

@@ -78,8 +78,8 @@ def _amd_driver(sys_root: Path) -> str:
 
 
 def _nvidia_gpus(proc_root: Path) -> list[Gpu]:
-    version = re.search(r"Module\D*([\d.]+)", _read(proc_root / "driver/nvidia/version") or "")
-    driver = f"NVIDIA {version[1]}" if version else None
+    version = re.search(r"\b\d+\.\d+(\.\d+)*\b", _read(proc_root / "driver/nvidia/version") or "")
+    driver = f"NVIDIA {version[0]}" if version else None
     found = []
     for information in sorted(proc_root.glob("driver/nvidia/gpus/*/information")):
         model = re.search(r"Model:\s*(.+)", _read(information) or "")
