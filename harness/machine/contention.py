@@ -73,7 +73,7 @@ class Sampler:
         thresholds: Thresholds = DEFAULT,
     ) -> None:
         self._host = host or Host()
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._thresholds = thresholds
         self._tree = Tree(self._host.table)
         self._tree.add({os.getpid(), *exclude})
@@ -179,7 +179,7 @@ class Sampler:
     def _run(self) -> None:
         while True:
             self.mark()
-            if self._wake.wait(self._interval_s) or self._failures >= FAILURES:
+            if self._wake.wait(self.interval_s) or self._failures >= FAILURES:
                 return
 
     def _guarded_tick(self) -> None:

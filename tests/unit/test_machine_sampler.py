@@ -1,5 +1,6 @@
 """The sampler on a machine that the test makes up: no clock, no thread, no sleep."""
 
+import mmap
 import os
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -308,5 +309,5 @@ def test_pressure_in_proc(tmp_path: Path) -> None:
     (tmp_path / "vmstat").write_text("pgpgin 5\npswpin 10\npswpout 20\npswpinx 9\n")
     found = PressureProbe(tmp_path).read()
     assert found.stall_s == 1.5
-    assert found.swapped_bytes == 30 * os.sysconf("SC_PAGE_SIZE")
+    assert found.swapped_bytes == 30 * mmap.PAGESIZE
     assert PressureProbe(tmp_path / "none").read().stall_s is None
