@@ -186,29 +186,28 @@ def _share_out(
 ) -> tuple[list[_Record], list[_Record]]:
     """The records that stand in this rung's segment, with their last places, and the rest.
 
-    A rung's own are always inside; others wait for the next segment when this one has no room.
+    A rung's own are always inside. Of the others, the last in order wait for the next segment
+    until no needle is pushed before its place by those behind it.
     """
-    inside: list[_Record] = []
-    waiting: list[_Record] = []
-    room = budget - start - sum(r.tokens for r in records if r.home == rung)
-    for record in records:
-        if record.home == rung:
-            inside.append(record)
-        elif record.plan.at_tokens + record.tokens <= budget and record.tokens <= room:
-            inside.append(record)
-            room -= record.tokens
-        else:
-            waiting.append(record)
-    if room < 0:
+    own = [record for record in records if record.home == rung]
+    needed = sum(record.tokens for record in own)
+    if needed > budget - start:
         raise ValueError(
-            f"a document of {budget} tokens has room for {budget - start} more, too few for "
-            f"{len(inside)} needles of {sum(r.tokens for r in inside)} tokens; choose a deeper rung"
+            f"a rung's document of {budget} tokens, {budget - start} of them new, has no room for "
+            f"its {needed} tokens of needles; choose a deeper rung"
         )
-    end = budget
-    for index in range(len(inside) - 1, -1, -1):
-        end -= inside[index].tokens
-        inside[index] = replace(inside[index], latest=end)
-    return inside, waiting
+    others = [r for r in records if r.home != rung and r.plan.at_tokens + r.tokens <= budget]
+    while True:
+        kept = {id(record) for record in [*own, *others]}
+        inside: list[_Record] = []
+        end = budget
+        for record in reversed([r for r in records if id(r) in kept]):
+            end -= record.tokens
+            inside.append(replace(record, latest=end))
+        early = any(r.home != rung and r.latest < r.plan.at_tokens for r in inside)
+        if not others or (end >= start and not early):
+            return inside[::-1], [r for r in records if id(r) not in kept]
+        others.pop()
 
 
 class _Filler:
@@ -258,7 +257,7 @@ class _Filler:
         """The line that brings the segment nearest to ending exactly; ("", 0) when none fits.
 
         A line whose count is `room` ends it; otherwise one that leaves room for another line;
-        otherwise the beginning of one.
+        otherwise a part of one.
         """
         while len(self._pool) < _FIT_POOL:
             self._pool.append(self._next())
@@ -274,13 +273,17 @@ class _Filler:
             elif able and room - able[-1] <= self._tolerance:
                 wanted = able[-1]
             else:
-                return self._beginning(room)
+                return self._part(room)
         index = next(i for i, (_, size) in enumerate(self._pool) if size == wanted)
         return self._pool.pop(index)
 
-    def _beginning(self, room: int) -> tuple[str, int]:
-        """The longest beginning of a line, cut between words, that fits; ("", 0) when none does."""
-        words = [text.split() for text, _ in self._pool[:_TRIM_LINES]]
-        cut = [" ".join(line[:n]) + "\n" for line in words for n in range(1, len(line) + 1)]
-        fitting = [(t, s) for t, s in zip(cut, self._count(cut), strict=True) if 0 < s <= room]
+    def _part(self, room: int) -> tuple[str, int]:
+        """The largest part of a line, a beginning or one word, that fits; ("", 0) if none does."""
+        lines_of_words = [text.split() for text, _ in self._pool[:_TRIM_LINES]]
+        cut = [" ".join(line[:n]) for line in lines_of_words for n in range(1, len(line) + 1)]
+        cut += [word for line in lines_of_words for word in line]
+        parts = [part + "\n" for part in dict.fromkeys(cut)]
+        fitting = [
+            (p, size) for p, size in zip(parts, self._count(parts), strict=True) if size <= room
+        ]
         return max(fitting, key=lambda fit: fit[1], default=("", 0))
