@@ -146,10 +146,7 @@ def decide_curve(curve: CurveEstimate, *, band: float) -> Decision:
 def _pair(
     current: Sequence[ChunkLike], baseline_runs: Sequence[Sequence[ChunkLike]], prior: NoisePrior
 ) -> _Paired | Unjudgeable:
-    chunks = sorted(
-        (c for c in current if c.end_tokens > c.start_tokens and c.ms > 0.0),
-        key=lambda c: c.start_tokens,
-    )
+    chunks = _in_order(current)
     starts = np.array([c.start_tokens for c in chunks], dtype=np.float64)
     ends = np.array([c.end_tokens for c in chunks], dtype=np.float64)
     runs = [_ms_over(run, starts, ends) for run in baseline_runs]
@@ -170,7 +167,7 @@ def _pair(
         )
     ms = np.array([c.ms for c in chunks], dtype=np.float64)[shared]
     base_ms = base_ms[:, shared]
-    raw = np.log(base_ms / ms)
+    raw = np.log(base_ms) - np.log(ms)
     correlation = _correlation(np.log(base_ms))
     variance, df = _chunk_variance(raw, correlation, prior)
     cleaned, outlying = _set_aside(raw, math.sqrt(variance))
@@ -188,12 +185,20 @@ def _pair(
     )
 
 
+def _in_order(chunks: Sequence[ChunkLike]) -> list[ChunkLike]:
+    """Batches with tokens and time, by depth; of batches that overlap, the first."""
+    kept: list[ChunkLike] = []
+    for chunk in sorted(chunks, key=lambda c: (c.start_tokens, c.end_tokens)):
+        timed = math.isfinite(chunk.ms) and chunk.ms > 0.0
+        begins = not kept or chunk.start_tokens >= kept[-1].end_tokens
+        if timed and begins and chunk.end_tokens > chunk.start_tokens:
+            kept.append(chunk)
+    return kept
+
+
 def _ms_over(run: Sequence[ChunkLike], starts: Floats, ends: Floats) -> Floats:
     """The run's ms for each stretch `starts..ends`; NaN where it did not read every token."""
-    ordered = sorted(
-        (c for c in run if c.end_tokens > c.start_tokens and c.ms > 0.0),
-        key=lambda c: c.start_tokens,
-    )
+    ordered = _in_order(run)
     if not ordered:
         return np.full(starts.shape, np.nan)
     borders: list[float] = []
@@ -201,8 +206,6 @@ def _ms_over(run: Sequence[ChunkLike], starts: Floats, ends: Floats) -> Floats:
     read: list[float] = []
     ms = tokens = 0.0
     for chunk in ordered:
-        if borders and chunk.start_tokens < borders[-1]:
-            continue
         borders += [chunk.start_tokens, chunk.end_tokens]
         time += [ms, ms + chunk.ms]
         read += [tokens, tokens + chunk.end_tokens - chunk.start_tokens]

@@ -1,0 +1,97 @@
+"""Drift of the controls: a published series, and what must hold."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.drift import Drift, drift_between, drift_series
+from harness.core.stats import Unjudgeable
+
+RISING = (17.13, 17.71, 18.79, 18.72)  # depth 0, in the order measured; nothing had changed
+AGREEING = (14.75, 14.79)  # the first and last of A-B-A
+levels = st.floats(1.0, 1000.0)
+samples = st.lists(st.floats(0.9, 1.1), min_size=4, max_size=10)
+
+
+def between(before: list[float], after: list[float], band: float = 0.10) -> Drift:
+    found = drift_between(before, after, band=band)
+    assert isinstance(found, Drift), found
+    return found
+
+
+def series(values: list[float], band: float = 0.10) -> Drift:
+    found = drift_series(values, band=band)
+    assert isinstance(found, Drift), found
+    return found
+
+
+def test_the_rising_depth_0_series_is_drift() -> None:
+    whole = series(list(RISING))
+    assert whole.state == "drifted"
+    assert whole.share == pytest.approx(0.10, abs=0.01)
+    halves = between(list(RISING[:2]), list(RISING[2:]))
+    assert halves.state == "drifted"
+    assert halves.share == pytest.approx(0.077, abs=0.002)
+    assert "+7.7%" in halves.sentence
+    assert "measure again" in halves.sentence
+
+
+def test_controls_that_agree_are_not_drift() -> None:
+    assert between(
+        [14.75, 14.80, 14.71, 14.77, 14.74], [14.79, 14.76, 14.80, 14.72, 14.75]
+    ).state == ("steady")
+    assert series([AGREEING[0], 14.80, 14.71, 14.77, 14.79, 14.70, 14.74, AGREEING[1]]).state == (
+        "steady"
+    )
+
+
+def test_scatter_is_not_drift() -> None:
+    found = between([100.0, 80.0, 118.0], [97.0, 125.0, 108.0])
+    assert found.state == "unclear"
+    assert "too wide" in found.sentence
+
+
+def test_a_jump_the_other_way_is_drift_as_well() -> None:
+    assert between([100.0, 101.0, 99.0], [90.0, 89.0, 91.0]).state == "drifted"
+
+
+@given(samples, levels)
+def test_units_cancel(values: list[float], level: float) -> None:
+    plain, scaled = series(values), series([level * v for v in values])
+    assert plain.share == pytest.approx(scaled.share, abs=1e-9)
+    assert plain.state == scaled.state
+
+
+@given(samples, samples)
+def test_backwards_in_time_the_ratio_is_the_inverse(
+    before: list[float], after: list[float]
+) -> None:
+    there, back = between(before, after), between(after, before)
+    assert (1.0 + there.share) * (1.0 + back.share) == pytest.approx(1.0)
+    assert there.low <= there.share <= there.high
+
+
+@given(samples, samples, st.floats(0.02, 0.3))
+def test_states_follow_the_interval(before: list[float], after: list[float], band: float) -> None:
+    found = between(before, after, band)
+    assert found.limit == band / 2.0
+    if found.state == "drifted":
+        assert abs(found.share) > found.limit
+        assert found.low > 0.0 or found.high < 0.0
+    if found.state == "steady":
+        assert -found.limit <= found.low
+        assert found.high <= found.limit
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [([1.0], [1.0, 1.1]), ([], []), ([1.0, 1.1], [0.0, 1.0])]
+)
+def test_single_controls_say_nothing(before: list[float], after: list[float]) -> None:
+    found = drift_between(before, after, band=0.10)
+    assert isinstance(found, Unjudgeable)
+    assert found.reason.startswith("controls: ")
+
+
+@pytest.mark.parametrize("values", [[], [1.0, 1.1, 1.2], [1.0, 1.0, 0.0, 1.0]])
+def test_short_or_impossible_series_say_nothing(values: list[float]) -> None:
+    assert isinstance(drift_series(values, band=0.10), Unjudgeable)
