@@ -20,7 +20,7 @@ from harness.core.verdict import judge as judge_record
 from harness.errors import HarnessError, SetupError, StoreError
 from harness.report.terminal import summary
 from harness.report.text import encodable, rendered
-from harness.settings import Settings, load
+from harness.settings import Settings, load, project_root
 from harness.store.baselines import (
     baseline_path,
     find_baseline,
@@ -147,7 +147,8 @@ def baseline_list(baselines: Path | None) -> None:
         )
     if empty:
         _say(
-            f"no baselines in {_short(settings.baselines)}; accept two runs with `harness baseline update`"
+            f"no baselines in {_short(settings.baselines)}; accept two runs with "
+            "`harness baseline update`"
         )
         return
     _print(table)
@@ -249,7 +250,7 @@ def _settings(
     results: Path | None, baselines: Path | None, *, band: float | None = None
 ) -> Settings:
     given = {"results": results, "baselines": baselines, "band": band}
-    return load({k: v for k, v in given.items() if v is not None}, Path.cwd())
+    return load({k: v for k, v in given.items() if v is not None}, project_root(Path.cwd()))
 
 
 def _chosen(names: Sequence[str], settings: Settings) -> list[RunRecord]:

@@ -1,6 +1,5 @@
 """The pytest plugin: options, markers, fixtures, and outcomes of cells as outcomes of tests."""
 
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from harness.errors import HarnessError
 from harness.progress import TerminalReporter
 from harness.report.terminal import summary
 from harness.serving.session import Session
-from harness.settings import Settings, load
+from harness.settings import Settings, load, project_root
 
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
@@ -74,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if (value := config.getoption(f"harness_{dest}")) is not None
     }
     try:
-        config.stash[SETTINGS] = load(given, Path(config.rootpath))
+        config.stash[SETTINGS] = load(given, project_root(config.invocation_params.dir))
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
 

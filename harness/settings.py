@@ -89,6 +89,19 @@ def tokens(text: object, option: str) -> int:
     return value
 
 
+def project_root(start: Path) -> Path:
+    """The nearest folder at or above `start` that holds a configuration file, else `start`.
+
+    pytest's own `rootdir` is not used: an option value that is a path (`--model /m/x.gguf`) moves
+    it elsewhere.
+    """
+    marks = ("harness.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+    for folder in (start, *start.parents):
+        if any((folder / mark).is_file() for mark in marks):
+            return folder
+    return start
+
+
 def load(
     options: Mapping[str, object], root: Path, environ: Mapping[str, str] = os.environ
 ) -> Settings:

@@ -35,8 +35,8 @@ def objections(records: Sequence[RunRecord], bands: Mapping[str, float]) -> list
     found: list[str] = []
     if len(records) < MIN_RUNS:
         found.append(
-            f"{len(records)} run given: a baseline needs {MIN_RUNS} runs that agree, so that one bad "
-            "run cannot become the measure of all later ones; run it again first"
+            f"{len(records)} run given: a baseline needs {MIN_RUNS} runs that agree, so that one "
+            "bad run cannot become the measure of all later ones; run it again first"
         )
     if len(_slugs(records)) > 1:
         found.append(
@@ -89,8 +89,8 @@ def _disagreements(records: Sequence[RunRecord], bands: Mapping[str, float]) -> 
             if spread > bands[metric.name] and moved > metric.min_effect:
                 found.append(
                     f"{metric.label} at {depth} differs by {spread:.1%} between the runs "
-                    f"({min(places):,.4g} and {max(places):,.4g} {metric.unit}), more than the band "
-                    f"of ±{bands[metric.name]:.0%}"
+                    f"({min(places):,.4g} and {max(places):,.4g} {metric.unit}), more than the "
+                    f"band of ±{bands[metric.name]:.0%}"
                 )
     return found
 

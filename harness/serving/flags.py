@@ -54,8 +54,8 @@ def pairs(argv: Sequence[str]) -> list[tuple[str, str | None]]:
             name, equals, value = word.partition("=")
             result.append((name, value if equals else None))
         elif result:
-            name, value = result[-1]
-            result[-1] = (name, word if value is None else f"{value} {word}")
+            flag, before = result[-1]
+            result[-1] = (flag, word if before is None else f"{before} {word}")
     return result
 
 

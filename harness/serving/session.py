@@ -169,18 +169,19 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         wait_until_ready(running, client, limit_s=settings.ready_timeout_s)
         props = client.get("/props")
         listed = client.first_model()
+        shown = argv[1:] if binary else argv[3:]
+        origin = "binary" if binary else "embedded"
+        return Session(
+            client=client,
+            identity=_identity(origin, props, shown, reduced=props is None),
+            model=model or _model_of(props, listed, local=True),
+            pid=running.pid,
+            running=running,
+        )
     except BaseException:
         client.close()
         running.stop()
         raise
-    shown = argv[1:] if binary else argv[3:]
-    return Session(
-        client=client,
-        identity=_identity("binary" if binary else "embedded", props, shown, reduced=props is None),
-        model=model or _model_of(props, listed, local=True),
-        pid=running.pid,
-        running=running,
-    )
 
 
 def reference_model() -> Path:
