@@ -13,6 +13,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.strategies import SearchStrategy
 
 from harness.core.background import NATO_NAMES
+from harness.core.heatmap import MAX_QUESTIONS
 from harness.core.needles import (
     CODE_PREFIXES,
     DISTRACTOR_KINDS,
@@ -25,9 +26,6 @@ from harness.core.needles import (
     Order,
     Question,
 )
-
-MAX_QUESTIONS = 8
-"""Most questions in one request, the control's included (the reference model's limit)."""
 
 PROFILE = "harness"
 _CODE_DIGITS = 6
