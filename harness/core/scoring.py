@@ -78,7 +78,7 @@ def score(ask: Ask, answer: str) -> Score:
     given: dict[int, list[str]] = {}
     quotes: dict[int, str] = {}
     for ident, code in _mentions(folded.text, tokens):
-        assert ident.number is not None  # noqa: S101 - ids carry their number
+        assert ident.number is not None
         codes = given.setdefault(ident.number, [])
         if code.text not in codes:
             codes.append(code.text)
