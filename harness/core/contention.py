@@ -78,6 +78,7 @@ class Summary:
     steal_mean_share: float | None
     steal_peak_share: float | None
     swapped_bytes: int | None
+    available_min_bytes: int | None
     rivals: tuple[str, ...]
     cpu_mhz: tuple[float, float] | None
     gpu_mhz: tuple[float, float] | None
@@ -161,6 +162,9 @@ def summarise(readings: Sequence[Reading], thresholds: Thresholds = DEFAULT) -> 
         steal_mean_share=_mean_share(steal),
         steal_peak_share=_peak_share(steal),
         swapped_bytes=sum(swapped) if swapped else None,
+        available_min_bytes=min(
+            (r.available_bytes for r in readings if r.available_bytes is not None), default=None
+        ),
         rivals=tuple(dict.fromkeys(rival.name for r in readings for rival in r.rivals)),
         cpu_mhz=_range([c.cpu_mhz for c in states if c.cpu_mhz is not None]),
         gpu_mhz=_range([c.gpu_mhz for c in states if c.gpu_mhz is not None]),

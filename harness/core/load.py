@@ -55,7 +55,8 @@ class Reading:
 
     `processes` names the largest of the others, once their sum is worth a look (else empty).
     `steal_s` is CPU time the hypervisor gave to other machines, summed over CPUs;
-    `memory_stall_s` time in which some task waited for memory; `swapped_bytes` paged in and out.
+    `memory_stall_s` time in which some task waited for memory; `swapped_bytes` paged in and out;
+    `available_bytes` what programs could still get at the end without swapping.
     """
 
     start_ns: int
@@ -68,4 +69,5 @@ class Reading:
     gpu: tuple[GpuUse, ...] | None = None
     memory_stall_s: float | None = None
     swapped_bytes: int | None = None
+    available_bytes: int | None = None
     conditions: Conditions = Conditions()

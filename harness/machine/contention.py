@@ -225,6 +225,7 @@ class Sampler:
                 gpu=self._gpu,
                 memory_stall_s=_grown(last.pressure.stall_s, now.pressure.stall_s),
                 swapped_bytes=_grown(last.pressure.swapped_bytes, now.pressure.swapped_bytes),
+                available_bytes=now.pressure.available_bytes,
                 conditions=self._conditions,
             )
         )
@@ -318,7 +319,7 @@ class Sampler:
 
     def _name(self, pid: int) -> str:
         times = self._host.table.read(pid)
-        return times.name if times is not None else f"PID {pid}"
+        return self._title(pid, times.name) if times is not None else f"PID {pid}"
 
 
 def _others_s(last: _Snapshot, now: _Snapshot) -> float | None:

@@ -73,8 +73,12 @@ class GpuWatch:
 
     @property
     def every_s(self) -> float:
-        """How long to wait between two readings: Windows lists every engine of every process."""
-        return 5.0 if self.windows is not None else 0.0
+        """How long to wait between two readings, so that they stay cheap.
+
+        Windows lists every engine of every process, and NVML's answer took 3.6 ms of CPU (H200,
+        driver 580); both tell the mean since the last call, so nothing in between is lost.
+        """
+        return 5.0 if self.windows is not None or self.nvml is not None else 0.0
 
     def read(
         self, alive: set[int], ours: frozenset[int], name: Callable[[int], str]

@@ -60,9 +60,8 @@ class Nvml:
             readable = True
             by_pid: dict[int, list[int]] = {}
             for sample in samples:
-                if sample.timeStamp > since:
-                    by_pid.setdefault(sample.pid, []).append(sample.smUtil)
-                    self._seen_us[index] = max(self._seen_us.get(index, 0), sample.timeStamp)
+                by_pid.setdefault(sample.pid, []).append(sample.smUtil)
+                self._seen_us[index] = max(self._seen_us.get(index, 0), sample.timeStamp)
             for pid, shares in by_pid.items():
                 use[pid] = use.get(pid, 0.0) + sum(shares) / len(shares) / 100
         return use if readable else None

@@ -1,4 +1,4 @@
-"""Memory pressure of the whole machine: time tasks waited for memory, bytes swapped."""
+"""Memory pressure of the whole machine: waiting for memory, swapping, what is still free."""
 
 import contextlib
 import mmap
@@ -11,10 +11,14 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Since boot: seconds in which some task waited for memory, bytes swapped in and out."""
+    """Since boot: seconds in which some task waited for memory, bytes swapped in and out.
+
+    `available_bytes` is what programs could still get now without swapping.
+    """
 
     stall_s: float | None
     swapped_bytes: int | None
+    available_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,17 @@ class PressureProbe:
 
     def read(self) -> Pressure:
         """The counters now; what isn't readable is `None`."""
-        return Pressure(self._stall_s(), self._swapped_bytes())
+        return Pressure(self._stall_s(), self._swapped_bytes(), self._available_bytes())
+
+    def _available_bytes(self) -> int | None:
+        with contextlib.suppress(OSError):
+            text = (self.proc / "meminfo").read_text(encoding="ascii")
+            found = re.search(r"^MemAvailable:\s*(\d+) kB$", text, flags=re.MULTILINE)
+            if found:
+                return int(found[1]) * 1024
+        with contextlib.suppress(OSError, RuntimeError):
+            return int(psutil.virtual_memory().available)
+        return None
 
     def _stall_s(self) -> float | None:
         with contextlib.suppress(OSError):

@@ -106,6 +106,8 @@ def test_what_could_not_be_read_is_no_contention() -> None:
 
 def test_stolen_time_counts_from_a_smaller_share_on() -> None:
     assert kinds(reading(0, steal_s=0.03)) == []
+    assert kinds(reading(0, others_cpu_s=0.1)) == []
+    assert kinds(reading(0, steal_s=0.1)) == ["steal"]
     found = find([reading(0, steal_s=0.2)], 0, S)
     assert found is not None
     assert found.message() == ("contention: the hypervisor took 10 % of the CPU away (steal time)")
@@ -186,8 +188,10 @@ def test_the_summary_keeps_the_worst_and_the_ranges() -> None:
     warm = Conditions(cpu_mhz=3000.0, cpu_c=60.0, power_profile="balanced", on_battery=False)
     hot = dataclasses.replace(warm, cpu_mhz=2000.0, cpu_c=95.0)
     readings = [
-        reading(0, conditions=warm, steal_s=0.02),
-        dataclasses.replace(loaded(1, "make", 1.0), conditions=hot, swapped_bytes=4096),
+        reading(0, conditions=warm, steal_s=0.02, available_bytes=9),
+        dataclasses.replace(
+            loaded(1, "make", 1.0), conditions=hot, swapped_bytes=4096, available_bytes=5
+        ),
     ]
     found = summarise(readings)
     assert found.watched_s == 2.0
@@ -198,6 +202,7 @@ def test_the_summary_keeps_the_worst_and_the_ranges() -> None:
     assert found.others_peak_share == pytest.approx(0.5)
     assert found.steal_mean_share == pytest.approx(0.005)
     assert found.swapped_bytes == 4096
+    assert found.available_min_bytes == 5
     assert found.cpu_mhz == (2000.0, 3000.0)
     assert found.cpu_peak_c == 95.0
     assert found.power_profiles == ("balanced",)

@@ -39,6 +39,12 @@ def test_ramp_then_plateau_is_no_leak() -> None:
     assert judge(ramp + [ramp[-1]] * 8).outcome == "NO_LEAK"
 
 
+def test_growth_that_has_ended_is_no_leak() -> None:
+    """Two thirds of a ramp dominate the slope over all samples, not the one over the later half."""
+    ramp = [2e9 + i * 64 * 3.3e6 for i in range(10)]
+    assert judge(ramp + [ramp[-1]] * 5).outcome == "NO_LEAK"
+
+
 def test_flat_resident_memory_with_growing_swap_is_a_leak() -> None:
     samples = [
         (

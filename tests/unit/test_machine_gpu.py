@@ -50,8 +50,9 @@ def test_memory_and_engine_time_of_a_client() -> None:
     assert client.engine_ns == {"gfx": 46464671, "compute": 12}
 
 
-def test_a_kernel_that_knows_only_the_older_names() -> None:
-    client = parse_fdinfo(OLDER)
+@pytest.mark.parametrize("text", [OLDER, OLDER.replace("drm-memory", "drm-resident")])
+def test_a_kernel_that_knows_only_the_older_or_the_newer_names(text: str) -> None:
+    client = parse_fdinfo(text)
     assert client is not None
     assert client.memory_bytes == 72 << 10
 
@@ -195,6 +196,7 @@ def test_nvml_seam() -> None:
     assert nvml.process_use() == {}  # nothing new since
     fake.samples.append((11, 80, 300))
     assert nvml.process_use() == {11: pytest.approx(0.8)}
+    assert GpuWatch(nvml, None, None).every_s > GpuWatch(None, None, None).every_s
     assert nvml.clock_mhz() == 1980.0
     assert nvml.temperature_c() == 41.0
 
@@ -255,8 +257,8 @@ def test_windows_counters_by_process() -> None:
     pdh = FakePdh(
         {
             windows_counters.ENGINE_USE: {
-                f"pid_4242_{LUID}_eng_0_engtype_3D": 12.5,
                 f"pid_4242_{LUID}_eng_3_engtype_Compute": 75.0,
+                f"pid_4242_{LUID}_eng_0_engtype_3D": 12.5,
                 f"pid_1100_{LUID}_eng_0_engtype_3D": 3.0,
                 "_Total": 90.0,
             },

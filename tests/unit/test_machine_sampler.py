@@ -65,9 +65,9 @@ class Machine:
 
     table: FakeTable = field(default_factory=FakeTable)
     now_ns: int = 0
-    gpu: tuple[GpuUse, ...] | None = None
+    gpu: dict[int, float] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
-    pressure: Pressure = field(default_factory=lambda: Pressure(0.0, 0))
+    pressure: Pressure = field(default_factory=lambda: Pressure(0.0, 0, 9_000))
     conditions_read: int = 0
 
     def __post_init__(self) -> None:
@@ -81,8 +81,9 @@ class Machine:
         machine = self
 
         class FakeGpu(GpuWatch):
-            def read(self, *_: object) -> tuple[GpuUse, ...] | None:
-                return machine.gpu
+            def read(self, *arguments: Any) -> tuple[GpuUse, ...] | None:
+                name = arguments[2]
+                return tuple(GpuUse(pid, name(pid), share) for pid, share in machine.gpu.items())
 
         class FakeConditions:
             def read(self) -> Conditions:
@@ -177,6 +178,13 @@ def test_rivals_run_by_an_interpreter_are_known_by_their_command(machine: Machin
     assert reading.processes[0].name == "python3 -m vllm"
 
 
+def test_gpu_use_of_others_bears_their_names(machine: Machine) -> None:
+    machine.table.add(SERVER, "python3")
+    machine.gpu = {SERVER: 0.4}
+    machine.second()
+    assert machine.sampler.readings()[-1].gpu == (GpuUse(SERVER, "python3 -m vllm", 0.4),)
+
+
 def test_rivals_that_were_there_before_have_no_time() -> None:
     machine = Machine()
     machine.table.add(SERVER, "ollama")
@@ -231,12 +239,13 @@ def test_our_own_time_that_falls_makes_no_load_of_others(machine: Machine) -> No
 
 def test_steal_pressure_and_swap_are_differences(machine: Machine) -> None:
     machine.table.steal_s = 0.25
-    machine.pressure = Pressure(0.5, 8192)
+    machine.pressure = Pressure(0.5, 8192, 7_000)
     machine.second()
     machine.second()
     first, second = machine.sampler.readings()
     assert (first.steal_s, first.memory_stall_s, first.swapped_bytes) == (0.25, 0.5, 8192)
     assert (second.steal_s, second.memory_stall_s, second.swapped_bytes) == (0.0, 0.0, 0)
+    assert second.available_bytes == 7_000  # a level, not a difference
 
 
 def test_slow_probes_are_asked_rarely(machine: Machine) -> None:
@@ -272,7 +281,7 @@ def test_a_counter_that_fails_never_raises_and_is_said(machine: Machine) -> None
 
 def test_what_is_watched_and_what_is_not(machine: Machine) -> None:
     machine.conditions = Conditions(cpu_mhz=3000.0)
-    fresh = Machine(conditions=Conditions(cpu_mhz=3000.0), pressure=Pressure(None, None))
+    fresh = Machine(conditions=Conditions(cpu_mhz=3000.0), pressure=Pressure(None, None, None))
     fresh.table.steal_s = None
     fresh.sampler.mark()
     fresh.second()
@@ -307,7 +316,9 @@ def test_pressure_in_proc(tmp_path: Path) -> None:
         "full avg10=0.00 avg60=0.00 avg300=0.00 total=700\n"
     )
     (tmp_path / "vmstat").write_text("pgpgin 5\npswpin 10\npswpout 20\npswpinx 9\n")
+    (tmp_path / "meminfo").write_text("MemTotal:  24 kB\nMemAvailable:     12 kB\n")
     found = PressureProbe(tmp_path).read()
+    assert found.available_bytes == 12 * 1024
     assert found.stall_s == 1.5
     assert found.swapped_bytes == 30 * mmap.PAGESIZE
     assert PressureProbe(tmp_path / "none").read().stall_s is None

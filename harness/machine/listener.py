@@ -1,0 +1,38 @@
+"""Which process of this machine answers at a URL, so that a server started by hand is known."""
+
+import contextlib
+import socket
+from urllib.parse import urlsplit
+
+import psutil
+
+
+def server_pid(url: str) -> int | None:
+    """PID of the local process that listens where `url` points.
+
+    `None` when the host is another machine, nothing listens there, or the system doesn't tell
+    whose the socket is (another user's process, macOS without root).
+    """
+    parts = urlsplit(url if "//" in url else f"//{url}")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if parts.hostname is None or not _is_local(parts.hostname):
+        return None
+    with contextlib.suppress(psutil.Error, OSError, RuntimeError):
+        for connection in psutil.net_connections(kind="tcp"):
+            listens = connection.status == psutil.CONN_LISTEN
+            if listens and connection.laddr and connection.laddr.port == port:
+                return connection.pid
+    return None
+
+
+def _is_local(host: str) -> bool:
+    own = {
+        address.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+    }
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found & own) or any(name.startswith("127.") or name == "::1" for name in found)
