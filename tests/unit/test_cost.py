@@ -286,3 +286,21 @@ def test_the_forecast_of_the_rest_follows_the_climb() -> None:
     fallen = watch.remaining_ms(131_072)
     assert fallen is not None
     assert fallen.ms == pytest.approx(10 * sum(c.ms for c in chunks[20:]), rel=0.05)
+
+
+def test_only_full_attention_grows_with_depth() -> None:
+    sliding = {
+        "general.architecture": "gemma3",
+        "gemma3.block_count": 12,
+        "gemma3.attention.sliding_window": 1024,
+        "gemma3.attention.head_count": 8,
+        "gemma3.attention.head_count_kv": 4,
+        "gemma3.attention.key_length": 256,
+        "gemma3.attention.value_length": 256,
+    }
+    assert attention_ratio(model_layers(sliding), 10**9) == pytest.approx(2 * 8 * 512 / 1e9)
+
+
+def test_a_long_clean_climb_keeps_a_margin_for_the_machines_state() -> None:
+    estimate = fitted(seed1_climb(22, 131_072)).predict_ms(0, 131_072)
+    assert estimate.high_ms / estimate.ms > 1.02
