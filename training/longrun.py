@@ -41,6 +41,14 @@ class Result:
     first_wrong: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The first token's position, and whether angles are reduced as graphics hardware does it."""
+
+    offset: int = 0
+    coarse: bool = False
+
+
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
     """Token ids of `text`; encoded line by line, which gives the same tokens."""
     parts = text.split("\n")
@@ -56,12 +64,13 @@ def _round(x: Tensor, kv_type: str) -> Tensor:
 
 @torch.no_grad()
 def answer_rows(
-    model: ReferenceModel, ids: Tensor, first: int, kv_type: str
+    model: ReferenceModel, ids: Tensor, first: int, kv_type: str, where: Where
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Logits at the answer's rows, and the last layer's head-0 queries there with all its keys."""
     half = torch.float16 if ids.is_cuda else torch.float32
-    positions = torch.arange(len(ids), device=ids.device)[None]
-    cos, sin = rope_tables(positions, model.shape.head_size)
+    positions = torch.arange(len(ids), device=ids.device)[None] + where.offset
+    coarse = torch.tensor([True], device=ids.device) if where.coarse else None
+    cos, sin = rope_tables(positions, model.shape.head_size, coarse)
     h = model.emb(ids)[None].float()
     last_q = last_k = h
     for block in model.blocks:
@@ -90,13 +99,18 @@ def answer_rows(
 
 
 def check(
-    model: ReferenceModel, tokenizer: Tokenizer, prompt: Prompt, device: str, kv_type: str = "f16"
+    model: ReferenceModel,
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    device: str,
+    kv_type: str = "f16",
+    where: Where = Where(),  # noqa: B008 (frozen)
 ) -> Result:
     """Is the prompt's right answer what greedy decoding would give?"""
     before = encode(tokenizer, prompt.chatml)
     answer = encode(tokenizer, prompt.expected) + [tokenizer.token_to_id(IM_END)]
     ids = torch.tensor(before + answer, device=device)
-    logits, queries, keys = answer_rows(model, ids, len(before), kv_type)
+    logits, queries, keys = answer_rows(model, ids, len(before), kv_type, where)
     wanted = ids[len(before) :]
     right = logits.gather(1, wanted[:, None])[:, 0]
     best_other = logits.scatter(1, wanted[:, None], -1e9).amax(1)
@@ -150,6 +164,7 @@ def run(
     backgrounds: list[Background],
     kv_types: list[str],
     seed: int = 70_000,
+    where: Where = Where(),  # noqa: B008 (frozen)
 ) -> list[dict[str, object]]:
     """Check LENGTH:COUNT prompts for each style, background and KV type; prints one line each."""
 
@@ -166,7 +181,8 @@ def run(
                 for i in range(number):
                     prompt = make_prompt(seed + i, length, style, background, count)  # type: ignore[arg-type]
                     for kv_type in kv_types:
-                        results[kv_type].append(check(model, tokenizer, prompt, device, kv_type))
+                        found_one = check(model, tokenizer, prompt, device, kv_type, where)
+                        results[kv_type].append(found_one)
                 for kv_type, found in results.items():
                     wrong = [f"{seed + i}: {r.first_wrong}" for i, r in enumerate(found) if not r.exact]
                     row: dict[str, object] = {
@@ -195,6 +211,8 @@ def main() -> None:
     p.add_argument("--backgrounds", nargs="+", default=["plain"], choices=["plain", "hard"])
     p.add_argument("--kv", nargs="+", default=["f16"], choices=KV_TYPES)
     p.add_argument("--seed", type=int, default=70_000)
+    p.add_argument("--offset", type=int, default=0, help="position of the first token")
+    p.add_argument("--coarse", action="store_true", help="angles as graphics hardware reduces them")
     args = p.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -208,6 +226,7 @@ def main() -> None:
         backgrounds=args.backgrounds,
         kv_types=args.kv,
         seed=args.seed,
+        where=Where(args.offset, args.coarse),
     )
 
 
