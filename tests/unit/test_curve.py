@@ -101,6 +101,14 @@ def test_a_faster_curve_is_an_improvement_from_its_first_batch_on() -> None:
     assert found.overall.change == pytest.approx(0.3, abs=0.03)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_an_even_slow_down_is_one_stretch_judged_as_the_whole(seed: int) -> None:
+    found = estimated(curve(32, seed=seed, change=-0.2), baseline(32))
+    assert found.departure is not None
+    assert found.departure.from_tokens == 0
+    assert found.departure.estimate == found.overall
+
+
 # -- what passes by -------------------------------------------------------------------------
 
 
@@ -120,6 +128,14 @@ def test_a_disturbance_that_ends_is_named_but_does_not_convict() -> None:
     assert not found.departure.to_end
     assert found.departure.sentence.startswith("between 40,960 and 65,536 tokens, −3")
     assert decide_curve(found, band=0.10) == "UNDECIDED"
+
+
+def test_three_slow_batches_at_the_end_are_no_departure() -> None:
+    current = curve(64, seed=8)
+    current[-3:] = [slowed(b, 2.0) for b in current[-3:]]
+    found = estimated(current, baseline(64))
+    assert found.departure is None
+    assert decide_curve(found, band=0.10) != "REGRESSED"
 
 
 def test_a_hit_batch_of_a_baseline_run_changes_little() -> None:
@@ -169,6 +185,11 @@ def test_only_depths_that_every_run_read_are_compared() -> None:
     found = estimated(curve(32, seed=3, change=-0.5, first=20), runs)
     assert found.overall.n_current == 20
     assert decide_curve(found, band=0.10) == "PASS"
+
+
+def test_runs_that_share_too_few_depths_with_each_other_are_refused() -> None:
+    whole = curve(16, seed=1)
+    assert isinstance(curve_estimate(whole, [whole[:9], whole[6:]]), Unjudgeable)
 
 
 def test_other_batch_borders_pair_by_depth() -> None:

@@ -1,8 +1,12 @@
 """Drift of the controls: a published series, and what must hold."""
 
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats as scipy_stats
 
 from harness.core.drift import Drift, drift_between, drift_series
 from harness.core.stats import Unjudgeable
@@ -43,6 +47,17 @@ def test_controls_that_agree_are_not_drift() -> None:
     assert series([AGREEING[0], 14.80, 14.71, 14.77, 14.79, 14.70, 14.74, AGREEING[1]]).state == (
         "steady"
     )
+
+
+def test_of_a_long_series_the_interval_is_that_of_a_straight_line() -> None:
+    rng = np.random.default_rng(5)
+    place = np.linspace(0.0, 1.0, 300)
+    logs = 0.04 * place + rng.normal(0.0, 0.05, 300)
+    line = scipy_stats.linregress(place, logs)
+    found = series([float(v) for v in np.exp(logs)])
+    reach = 1.96 * float(line.stderr)
+    assert math.log1p(found.share) == pytest.approx(float(line.slope))
+    assert math.log1p(found.high) - math.log1p(found.share) == pytest.approx(reach, rel=0.03)
 
 
 def test_scatter_is_not_drift() -> None:

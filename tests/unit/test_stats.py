@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from harness.core.metrics import Direction
+from harness.core.noise import PRIOR, between_runs
 from harness.core.stats import (
     Decision,
     Estimate,
     Unjudgeable,
+    combine,
     decide,
     needed_repeats,
     ratio_estimate,
@@ -214,6 +216,23 @@ def test_repeats_cannot_average_the_state_of_the_machine_away() -> None:
     assert many.se_log**2 == pytest.approx(few.fixed_variance, rel=0.1)
 
 
+def test_every_spread_enters_the_standard_error() -> None:
+    estimate = combine(
+        0.0,
+        [0.01, -0.01],
+        sample_variance=6e-4,
+        sample_df=10.0,
+        base_within=2e-4,
+        base_df=10.0,
+        run_variance=3e-4,
+        counts=(3, 6),
+        confidence=0.95,
+    )
+    between, _ = between_runs([0.01, -0.01], 2e-4, 3e-4, PRIOR)
+    assert estimate.se_log**2 == pytest.approx(6e-4 / 3 + 2e-4 / 2 + between * 1.5)
+    assert estimate.fixed_variance == pytest.approx(2e-4 / 2 + between * 1.5)
+
+
 def test_the_probability_of_no_change_agrees_with_the_interval() -> None:
     estimate = estimated(scaled(0.93), BASELINE)
     edge = ratio_estimate(scaled(0.93), BASELINE, confidence=1.0 - estimate.p_no_change)
@@ -266,6 +285,10 @@ def test_at_the_edge_of_the_band_more_baseline_runs_are_asked_for_instead() -> N
     needed = needed_repeats(estimated(scaled(0.9), BASELINE), band=0.10)
     assert needed.repeats is None
     assert "baseline runs" in needed.sentence
+
+
+def test_more_than_there_are_is_proposed_even_when_decided() -> None:
+    assert needed_repeats(estimated(CALM * 2, BASELINE), band=0.10).repeats == 7
 
 
 def test_a_number_beyond_the_limit_is_said_but_not_proposed() -> None:

@@ -53,8 +53,9 @@ def test_moderation_weighs_by_degrees_of_freedom() -> None:
 def test_the_spread_between_runs_grows_with_theirs_and_never_vanishes() -> None:
     apart, _ = between_runs([0.0, 0.2], 1e-4, PRIOR.run_variance(4e-4), PRIOR)
     close, _ = between_runs([0.0, 0.0], 1e-4, PRIOR.run_variance(4e-4), PRIOR)
+    unclear, _ = between_runs([0.0, 0.0], 1e-2, PRIOR.run_variance(4e-4), PRIOR)
     assert apart > 10.0 * close
-    assert close >= PRIOR.run_sd**2 / 4.0
+    assert close > unclear == PRIOR.run_sd**2 / 4.0
 
 
 def test_more_runs_outweigh_the_prior() -> None:
