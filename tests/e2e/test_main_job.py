@@ -1,0 +1,266 @@
+"""The main job on the real embedded server, run as a user runs it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.core.cells import prefilled_tokens, samples_of
+from harness.serving.launch import free_port
+from harness.serving.session import reference_model
+from tests.e2e.conftest import Bench, new_bench, servers_of
+
+SMALL = ("-m", "long", "--ctx", "4096", "--depths", "2048,4096", "--repeats", "3")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Results of two runs of one configuration, and what the second printed."""
+    bench = new_bench(tmp_path_factory.mktemp("measured"))
+    for _ in range(2):
+        done = bench.pytest(*SMALL)
+        assert done.code == 0, done.text
+    return bench.results, done.text
+
+
+@pytest.fixture
+def two_runs(bench: Bench, measured: tuple[Path, str]) -> Bench:
+    """A repository with two runs of one configuration."""
+    shutil.copytree(measured[0], bench.results)
+    return bench
+
+
+def test_a_first_run_measures_every_rung_and_names_the_next_step(
+    two_runs: Bench, measured: tuple[Path, str]
+) -> None:
+    assert "harness baseline update" in measured[1]
+    assert "5/5 + control x3" in measured[1]
+    record = two_runs.records()[0]
+    assert record.footer is not None
+    assert record.footer.complete
+    assert [r.depth for r in record.rungs] == [2048, 4096]
+    assert {c.position for c in record.controls} == {"before", "after"}
+    for rung in record.rungs:
+        samples = samples_of(rung)
+        assert samples.retrieval == (15, 15, 3, 3)
+        assert len(samples.chunks) >= 3
+        assert len(samples.generation_tok_s) >= 3
+        assert len(samples.ttft_ms) == 3
+        assert len(samples.memory_gib) >= 2
+        assert all(a.answer for a in rung.asks)
+        whole = rung.prefills[-1].new_tokens + (rung.prefills[-1].cached_tokens or 0)
+        prompt = whole + rung.asks[0].planned_new_tokens
+        assert abs(prompt - 0.9 * rung.depth) <= 0.005 * 0.9 * rung.depth + 8
+
+
+def test_each_rung_reads_only_what_is_new(two_runs: Bench) -> None:
+    record = two_runs.records()[0]
+    first, second = record.rungs
+    climb = second.prefills[-1]
+    assert climb.kind == "climb"
+    assert climb.cached_tokens == climb.planned_cached_tokens
+    assert climb.new_tokens < second.document_tokens * 0.6
+    for ask in (*first.asks, *second.asks):
+        assert ask.new_tokens is not None
+        assert 0.8 * ask.planned_new_tokens <= ask.new_tokens <= ask.planned_new_tokens
+    ladder = sum(r.prefills[-1].new_tokens for r in record.rungs)
+    assert ladder <= 0.9 * 4096
+    assert prefilled_tokens(record) <= 2 * 4096
+
+
+def test_a_selection_climbs_no_further_than_it_needs(bench: Bench) -> None:
+    done = bench.pytest(*SMALL, "-k", "test_retrieval and 2048")
+    assert done.code == 0, done.text
+    (record,) = bench.records()
+    assert [r.depth for r in record.rungs] == [2048]
+
+
+def test_accepted_runs_judge_the_next_one(two_runs: Bench) -> None:
+    done = two_runs.harness("baseline", "update", "--force", "--reason", "a busy test machine")
+    assert done.code == 0, done.text
+    files = list((two_runs.root / "baselines").rglob("*.json"))
+    assert len(files) == 1
+    assert files[0].stat().st_size < 20_000
+    assert "a busy test machine" in files[0].read_text(encoding="utf-8")
+    before = files[0].read_bytes()
+    judged = two_runs.pytest(*SMALL)
+    assert judged.code in (0, 1), judged.text
+    assert "NO_BASELINE" not in judged.text
+    table = [line for line in judged.text.splitlines() if "retrieval" in line and "|" in line]
+    assert len(table) == 2
+    assert all("PASS" in line for line in table)
+    assert files[0].read_bytes() == before
+    again = two_runs.harness("judge")
+    assert again.code in (0, 1, 2)
+    assert "retrieval" in again.text
+
+
+def test_one_run_is_not_enough_for_a_baseline(two_runs: Bench) -> None:
+    newest = two_runs.records()[-1].header.run_id
+    done = two_runs.harness("baseline", "update", newest)
+    assert done.code == 3
+    assert "a baseline needs 2 runs" in done.text
+    assert not (two_runs.root / "baselines").exists()
+
+
+def test_baselines_are_not_accepted_under_ci(two_runs: Bench) -> None:
+    done = two_runs.harness("baseline", "update", "--force", "--reason", "x", env={"CI": "true"})
+    assert done.code == 3
+    assert "CI is set" in done.text
+    assert not (two_runs.root / "baselines").exists()
+
+
+def test_a_wrong_rope_base_fails_the_answers_and_speed_is_not_judged(bench: Bench) -> None:
+    done = bench.pytest(*SMALL, "--server-args", "--rope-freq-base 10000")
+    assert done.code == 1, done.text
+    assert "the local control failed" in done.text
+    assert "not judged, the answers are invalid" in done.text
+    (record,) = bench.records()
+    assert all(len(r.asks) == 3 and r.asks[0].answer for r in record.rungs)
+    refused = bench.harness("baseline", "update", record.header.run_id)
+    assert refused.code == 3
+    assert "INVALID" in refused.text
+
+
+def test_strict_verdicts_fail_without_a_baseline(bench: Bench) -> None:
+    done = bench.pytest(*SMALL, "-q", "-k", "2048", env={"CI": "true"})
+    assert done.code == 1
+    assert "NO_BASELINE" in done.text
+
+
+@pytest.mark.parametrize("encoding", ["cp932", "ascii"])
+def test_output_fits_a_console_that_is_not_utf8(bench: Bench, encoding: str) -> None:
+    env = {"PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
+    done = bench.pytest(*SMALL, "-q", "-k", "2048", env=env)
+    assert done.code == 0, done.text
+    assert "INTERNALERROR" not in done.text
+    assert "retrieval" in done.text
+
+
+def test_a_server_started_by_hand_is_measured_alike(bench: Bench) -> None:
+    port = free_port()
+    server = bench.start(
+        *("-m", "harness.serving.embedded", "--model", str(reference_model())),
+        *("--port", str(port), "-c", "4096", "-np", "1", "--cache-ram", "0", "-b", "512"),
+    )
+    try:
+        _wait_for(port, server)
+        done = bench.pytest(*SMALL, "--server-url", f"http://127.0.0.1:{port}")
+        assert done.code == 0, done.text
+        assert "5/5 + control x3" in done.text
+        (record,) = bench.records()
+        assert record.header.server.origin == "url"
+        assert record.header.model.content_hash is not None
+        assert samples_of(record.rungs[0]).memory_gib
+        assert server.poll() is None
+        too_far = bench.pytest(
+            "-m", "long", "--ctx", "8192", "--server-url", f"http://127.0.0.1:{port}"
+        )
+        assert too_far.code == 4
+        assert "the server's context is 4096 tokens" in too_far.text
+        assert len(bench.records()) == 1
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def _wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
+    from harness.serving.client import Client
+
+    client = Client(f"http://127.0.0.1:{port}")
+    deadline = time.monotonic() + 60
+    while not client.health():
+        assert server.poll() is None
+        assert time.monotonic() < deadline
+    client.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX")
+def test_a_killed_run_leaves_no_server_and_a_readable_record(bench: Bench) -> None:
+    run = bench.start(
+        *("-m", "pytest", "-p", "no:cacheprovider", "-m", "long", "--ctx", "32768"),
+        *("--server-args", "-t 1"),
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not any(bench.results.glob("*.jsonl")) or not any(r.rungs for r in bench.records()):
+            assert run.poll() is None, run.stdout and run.stdout.read()
+            assert time.monotonic() < deadline
+        assert servers_of(bench.root)
+    finally:
+        os.kill(run.pid, signal.SIGKILL)
+        run.communicate()
+    gone_by = time.monotonic() + 5
+    while servers_of(bench.root) and time.monotonic() < gone_by:
+        pass
+    assert servers_of(bench.root) == []
+    (record,) = bench.records()
+    assert record.rungs[0].depth == 2048
+    assert record.footer is None
+    assert bench.pytest(*SMALL, "-k", "2048").code == 0
+
+
+def test_a_second_run_says_who_holds_the_machine(bench: Bench) -> None:
+    holder = bench.start(
+        "-c",
+        "import sys\nfrom harness.store.lock import machine_lock\n"
+        "with machine_lock('--ctx 131072'):\n print('held', flush=True)\n sys.stdin.read()",
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == b"held"
+        done = bench.pytest(*SMALL)
+        assert done.code == 4
+        assert f"pid {holder.pid}" in done.text
+        assert "--ctx 131072" in done.text
+        assert "Traceback" not in done.text
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert bench.pytest(*SMALL, "-k", "2048").code == 0
+
+
+def test_smoke_measurements_carry_their_metrics(bench: Bench) -> None:
+    done = bench.pytest("-m", "smoke", "--benchmark-json=bench.json", "--ctx=4096")
+    assert done.code == 0, done.text
+    runs = json.loads((bench.root / "bench.json").read_text(encoding="utf-8"))["benchmarks"]
+    infos = {run["name"]: run["extra_info"] for run in runs}
+    assert infos["test_smoke_generation"]["generation_tok_s"] > 0
+    assert infos["test_smoke_prefill"]["prefill_tok_s"] > 0
+
+
+def test_the_supervisor_stops_the_whole_tree(bench: Bench) -> None:
+    log = bench.root / "log"
+    script = "import subprocess,sys,time;subprocess.Popen([sys.executable,'-c','import time;time.sleep(600)']);time.sleep(600)"
+    run = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "harness.serving.supervise",
+            "--log",
+            str(log),
+            "--",
+            sys.executable,
+            "-c",
+            script,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert run.stdout is not None
+    assert run.stdin is not None
+    child = psutil.Process(json.loads(run.stdout.readline())["pid"])
+    deadline = time.monotonic() + 30
+    while not (tree := child.children(recursive=True)):
+        assert time.monotonic() < deadline
+    run.stdin.close()
+    run.wait(timeout=20)
+    run.stdout.close()
+    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in [child, *tree])

@@ -1,0 +1,121 @@
+"""Baseline files: read back as written, refused in one sentence when they cannot be used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.core.baseline import AcceptedRun, Baseline, Key
+from harness.core.cells import Samples
+from harness.core.records import Chunk
+from harness.errors import StoreError
+from harness.store import baselines
+
+KEY = Key(machine_class="amd/ryzen x", model="m-1", config={"ctx": 4096, "background": "plain"})
+
+
+def some_baseline() -> Baseline:
+    samples = Samples(
+        chunks=(Chunk(start_tokens=0, end_tokens=512, ms=12.3456789),),
+        prefill_tok_s=(1234.5678,),
+        generation_tok_s=(99.5, 101.25),
+        ttft_ms=(17.0,),
+        memory_gib=(1.5,),
+        retrieval=(15, 15, 3, 3),
+    )
+    run = AcceptedRun(
+        run_id="r",
+        started_at="s",
+        accepted_at="a",
+        build="b1",
+        os="linux",
+        driver=None,
+        noted={"-t": "2"},
+        cells={2048: samples},
+    )
+    return Baseline(key=KEY, runs=(run, run))
+
+
+def test_written_and_read_back(tmp_path: Path) -> None:
+    path = baselines.write_baseline(tmp_path, some_baseline())
+    back = baselines.find_baseline(tmp_path, KEY)
+    assert back is not None
+    assert back.key == KEY
+    assert back.runs[0].cells[2048].generation_tok_s == (99.5, 101.25)
+    assert back.runs[0].cells[2048].chunks[0].ms == pytest.approx(12.346)
+    assert path.is_relative_to(tmp_path)
+    assert len(path.relative_to(tmp_path).parts) == 3
+    assert list(path.parent.iterdir()) == [path]
+    assert list(baselines.list_baselines(tmp_path)) == [path]
+
+
+def test_another_key_has_another_file(tmp_path: Path) -> None:
+    other = KEY.model_copy(update={"config": {"ctx": 4096, "background": "hard"}})
+    assert baselines.baseline_path(tmp_path, other) != baselines.baseline_path(tmp_path, KEY)
+    assert baselines.find_baseline(tmp_path, other) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is not valid JSON"),
+        ("", "is not valid JSON"),
+        ('{"schema_version": 99}', "was written by a newer version (schema 99"),
+        ("<<<<<<< HEAD\n{}\n=======\n{}\n>>>>>>> x\n", "unresolved merge conflict marks"),
+        ('{"schema_version": 1, "key": {}}', "is broken at key.machine_class"),
+        ("[]", "is not a baseline"),
+        ('{"schema_version": 0}', "cannot be migrated"),
+        ('{"schema_version": "1"}', "has no schema_version"),
+    ],
+)
+def test_unusable_files_are_refused_in_one_sentence(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(StoreError, match=r".*") as caught:
+        baselines.read_baseline(path)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", ["NaN", "Infinity"])
+def test_numbers_that_are_none_are_refused(tmp_path: Path, bad: str) -> None:
+    path = baselines.write_baseline(tmp_path, some_baseline())
+    path.write_text(path.read_text(encoding="utf-8").replace("99.5", bad), encoding="utf-8")
+    with pytest.raises(StoreError, match="is broken at"):
+        baselines.read_baseline(path)
+
+
+def test_an_older_schema_is_migrated_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = baselines.write_baseline(tmp_path, some_baseline())
+    body = json.loads(path.read_text(encoding="utf-8"))
+    body["schema_version"] = -1
+    body["accepted"] = body.pop("runs")
+
+    def step(old: dict[str, Any]) -> dict[str, Any]:
+        return {**old, "schema_version": old["schema_version"] + 1}
+
+    def rename(old: dict[str, Any]) -> dict[str, Any]:
+        renamed = {k: v for k, v in old.items() if k != "accepted"}
+        return {**renamed, "runs": old["accepted"], "schema_version": 1}
+
+    monkeypatch.setattr(baselines, "MIGRATIONS", {-1: step, 0: rename})
+    path.write_text(json.dumps(body), encoding="utf-8")
+    assert len(baselines.read_baseline(path).runs) == 2
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = baselines.write_baseline(tmp_path, some_baseline())
+    before = path.read_bytes()
+
+    def broken(self: Path, *args: object, **kwargs: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", broken)
+    with pytest.raises(StoreError, match="No space left"):
+        baselines.write_baseline(tmp_path, some_baseline())
+    assert path.read_bytes() == before

@@ -1,0 +1,190 @@
+"""From a record and a baseline to one outcome and one reason per cell."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from harness.core.baseline import Baseline, accepted, key_of
+from harness.core.metrics import METRICS
+from harness.core.records import Failure, Rung, RunRecord
+from harness.core.verdict import CellVerdict, judge, undecided
+from tests.unit.made_up import ask, control, record, rung
+
+BANDS = {name: metric.band for name, metric in METRICS.items()}
+
+
+def baseline_of(*runs: RunRecord) -> Baseline:
+    taken = tuple(accepted(r, "2026-01-02", None) for r in runs)
+    return Baseline(key=key_of(runs[0].header), runs=taken)
+
+
+def two(*rungs: Rung) -> Baseline:
+    return baseline_of(record(*rungs), record(*rungs))
+
+
+def cell(now: RunRecord, then: Baseline | None, metric: str, depth: int = 2048) -> CellVerdict:
+    found = judge(now, then, BANDS).cell(depth, metric)
+    assert found is not None
+    return found
+
+
+def test_the_same_numbers_pass_everywhere() -> None:
+    verdict = judge(record(rung()), two(rung()), BANDS)
+    assert {c.outcome for c in verdict.cells} == {"PASS"}
+    assert verdict.exit_code == 0
+
+
+def test_without_a_baseline_nothing_passes() -> None:
+    verdict = judge(record(rung()), None, BANDS)
+    assert {c.outcome for c in verdict.cells} == {"NO_BASELINE"}
+    assert verdict.exit_code == 2
+    assert all("harness baseline update" in (c.next_step or "") for c in verdict.cells)
+
+
+def test_a_depth_the_baseline_lacks_is_named() -> None:
+    found = cell(record(rung(), rung(8192, start=1843)), two(rung()), "prefill", 8192)
+    assert found.outcome == "NO_BASELINE"
+    assert "no accepted run at this depth" in found.message
+
+
+@pytest.mark.parametrize("share", [0.6, 0.75])
+def test_prefill_and_generation_are_judged_apart(share: float) -> None:
+    """A report of gfx1151 lost 39 % of prefill and 0.5 % of generation between two builds."""
+    slower = record(rung(prefill_tok_s=1000 * share, generation_tok_s=(99.4, 99.6, 99.5)))
+    assert cell(slower, two(rung()), "prefill").outcome == "REGRESSED"
+    assert cell(slower, two(rung()), "generation").outcome == "PASS"
+    assert judge(slower, two(rung()), BANDS).exit_code == 1
+
+
+def test_only_the_depth_that_lost_speed_regresses() -> None:
+    """Seen on Vulkan: +2.3 %, -2.9 % and -22.2 % at 0, 16K and 48K."""
+    depths = (2048, 16384, 49152)
+    then = two(*(rung(d) for d in depths))
+    shares = (1.023, 0.971, 0.778)
+    now = record(
+        *(
+            rung(d, generation_tok_s=[v * s for v in (100.0, 101.0, 99.0, 100.5, 99.5, 100.0)])
+            for d, s in zip(depths, shares, strict=True)
+        )
+    )
+    found = [cell(now, then, "generation", d).outcome for d in depths]
+    assert found == ["PASS", "PASS", "REGRESSED"]
+
+
+def test_faster_is_improved() -> None:
+    now = record(rung(generation_tok_s=(150.0, 151.0, 149.0)))
+    assert cell(now, two(rung()), "generation").outcome == "IMPROVED"
+
+
+def test_lower_is_better_for_latency_and_memory() -> None:
+    now = record(rung(ttft_ms=(90.0, 91.0, 89.0), memory_gib=8.0))
+    assert cell(now, two(rung()), "ttft").outcome == "REGRESSED"
+    assert cell(now, two(rung()), "memory").outcome == "REGRESSED"
+
+
+def test_a_change_too_small_to_matter_is_none() -> None:
+    """2 ms to 3 ms is +50 %, and nobody can feel it."""
+    then = two(rung(ttft_ms=(2.0, 2.1, 1.9)))
+    assert cell(record(rung(ttft_ms=(3.0, 3.1, 2.9))), then, "ttft").outcome == "PASS"
+
+
+@pytest.mark.parametrize("samples", [(66.0, 40.0), (140.0, 60.0, 100.0)])
+def test_samples_that_disagree_decide_nothing(samples: Sequence[float]) -> None:
+    then = two(rung(generation_tok_s=(66.0, 65.0, 67.0)))
+    now = rung(generation_tok_s=samples)
+    found = cell(record(now), then, "generation")
+    assert found.outcome == "INCONCLUSIVE"
+    assert "generation" in undecided(now, then, BANDS)
+
+
+def test_one_sample_is_never_a_verdict() -> None:
+    found = cell(record(rung(generation_tok_s=(50.0,))), two(rung()), "generation")
+    assert found.outcome == "INCONCLUSIVE"
+    assert found.code == "too_few"
+
+
+def test_one_baseline_run_is_not_enough() -> None:
+    found = cell(record(rung()), baseline_of(record(rung())), "generation")
+    assert found.outcome == "INCONCLUSIVE"
+
+
+def test_a_failed_local_control_makes_the_rung_invalid() -> None:
+    now = record(rung(prefill_tok_s=500.0, asks=[ask(), ask(control=False), ask()]))
+    verdict = judge(now, two(rung()), BANDS)
+    retrieval = verdict.cell(2048, "retrieval")
+    assert retrieval is not None
+    assert (retrieval.outcome, retrieval.code) == ("INVALID", "control")
+    for metric in ("prefill", "generation", "ttft"):
+        found = verdict.cell(2048, metric)
+        assert found is not None
+        assert (found.outcome, found.code) == ("INVALID", "answers")
+        assert found.measured is not None
+    assert verdict.exit_code == 3
+
+
+def test_an_answer_cut_by_its_budget_is_invalid() -> None:
+    cut = ask(2, control=False, finish_reason="length", given={1: "MEM-000001", 2: "MEM-000002"})
+    found = cell(record(rung(asks=[cut] * 3)), two(rung()), "retrieval")
+    assert (found.outcome, found.code) == ("INVALID", "budget")
+
+
+def test_lost_answers_regress() -> None:
+    found = cell(record(rung(asks=[ask(0)] * 3)), two(rung()), "retrieval")
+    assert found.outcome == "REGRESSED"
+    assert "0/15" in found.message
+
+
+def test_a_weak_model_that_stays_as_weak_passes() -> None:
+    weak = [ask(2), ask(1), ask(2)]
+    assert cell(record(rung(asks=weak)), two(rung(asks=weak)), "retrieval").outcome == "PASS"
+
+
+def test_drift_of_the_controls_withholds_speed_verdicts() -> None:
+    moved = [control("before", (100.0, 101.0, 99.0)), control("after", (80.0, 81.0, 79.0))]
+    now = record(rung(generation_tok_s=(70.0, 71.0, 69.0)), controls=moved)
+    verdict = judge(now, two(rung()), BANDS)
+    found = verdict.cell(2048, "generation")
+    assert found is not None
+    assert (found.outcome, found.code) == ("INCONCLUSIVE", "drift")
+    assert "would be REGRESSED" in found.message
+    memory = verdict.cell(2048, "memory")
+    assert memory is not None
+    assert memory.outcome == "PASS"
+
+
+def test_depth_zero_slower_than_at_depth_is_impossible() -> None:
+    """Seed 1 saw it when another server had started in the middle of a run."""
+    controls = [control("before", (60.0, 61.0, 59.0)), control("after", (60.0, 61.0, 59.0))]
+    found = cell(record(rung(), controls=controls), two(rung()), "generation")
+    assert (found.outcome, found.code) == ("INVALID", "impossible")
+
+
+def test_a_failed_rung_is_an_error_with_its_cause() -> None:
+    failed = Rung(
+        depth=2048,
+        document_tokens=1800,
+        failure=Failure(cause="SERVER_DIED", message="the server died"),
+        elapsed_s=1.0,
+    )
+    verdict = judge(record(failed), two(rung()), BANDS)
+    assert {c.outcome for c in verdict.cells} == {"ERROR"}
+    assert all("SERVER_DIED" in c.message for c in verdict.cells)
+    assert verdict.exit_code == 3
+
+
+def test_what_else_differs_is_named() -> None:
+    then = two(rung())
+    now = record(rung())
+    server = now.header.server.model_copy(update={"build": "b2", "noted": {"-t": "1"}})
+    changed = now.model_copy(update={"header": now.header.model_copy(update={"server": server})})
+    said = " / ".join(judge(changed, then, BANDS).differences)
+    assert "server build: b1 in the baseline, b2 now" in said
+    assert "-t: not given in the baseline, 1 now" in said
+
+
+def test_a_wider_band_forgives() -> None:
+    slower = record(rung(generation_tok_s=(82.0, 83.0, 81.0)))
+    assert cell(slower, two(rung()), "generation").outcome != "PASS"
+    wide = judge(slower, two(rung()), {**BANDS, "generation": 0.4}).cell(2048, "generation")
+    assert wide is not None
+    assert wide.outcome == "PASS"
