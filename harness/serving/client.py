@@ -15,62 +15,35 @@ from typing import Any
 import httpx2
 import openai
 
-from harness.errors import ServerError, SetupError
+from harness.errors import HarnessError, ServerError
+from harness.serving.wire import (
+    Exchange,
+    ProgressPoint,
+    Templated,
+    TokenIds,
+    TokenPieces,
+    chat_exchange,
+    inert,
+    json_object,
+    native_exchange,
+    shaped,
+    status_error,
+)
+
+__all__ = ["Client", "Exchange", "Progress", "ProgressPoint"]
 
 Progress = Callable[[int, int], None]
 """Called with (tokens read so far, total tokens of the prompt) as a prefill proceeds."""
 
-_ANSWER_KEYS = ("content", "reasoning_content")
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressPoint:
-    """One `prompt_progress` event.
-
-    `processed_tokens` include reused ones; `server_ms` is the server's clock (whole ms),
-    `arrived_ms` ours, from the request's start.
-    """
-
-    processed_tokens: int
-    total_tokens: int
-    cached_tokens: int
-    server_ms: float
-    arrived_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One finished request. Times in ms from the moment it was sent, counts as the server says.
-
-    `first_token_ms` is the first event that carried text (reasoning counts as a token);
-    `token_event_ms` all of them. `timings` is the server's own block, {} when it sent none.
-    """
-
-    content: str
-    reasoning: str
-    finish_reason: str | None
-    prompt_tokens: int | None
-    cached_tokens: int | None
-    predicted_tokens: int | None
-    timings: dict[str, float]
-    progress: tuple[ProgressPoint, ...]
-    first_token_ms: float | None
-    token_event_ms: tuple[float, ...]
-    wall_ms: float
-    started_ns: int
-    ended_ns: int
-
-    @property
-    def new_tokens(self) -> int | None:
-        """Prompt tokens the server processed anew."""
-        value = self.timings.get("prompt_n")
-        return None if value is None else int(value)
-
-    @property
-    def reused_tokens(self) -> int | None:
-        """Prompt tokens the server took from its cache."""
-        value = self.timings.get("cache_n")
-        return self.cached_tokens if value is None else int(value)
+_ABSENT = (404, 405, 501)
+"""Statuses by which a server says that it has no such endpoint."""
+_CONNECT_LIMIT_S = 10.0
+_SMALL_LIMIT_S = 30.0
+_BASE_ANSWER_BYTES = 1 << 20
+_TOKEN_BYTES = 4096
+"""Room for one token's event; whoever sends more than this for each token asked for runs wild."""
+_ESCAPED_BYTES = 6
+"""A prefill's last event repeats the prompt, of which JSON makes up to six bytes a character."""
 
 
 @dataclass(slots=True)
@@ -99,10 +72,12 @@ class Client:
     ) -> None:
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self.idle_limit_s = idle_limit_s
-        timeout = httpx2.Timeout(idle_limit_s, connect=10.0)
+        self._api_key = api_key
+        timeout = httpx2.Timeout(idle_limit_s, connect=_CONNECT_LIMIT_S)
         # A fresh connection per request: a kept one may have been closed by the server just then
         # (llama-server closes idle ones after 5 s), and a measured request is never sent twice.
-        headers = {"Connection": "close"}
+        # No compression: a compressor holds tokens back.
+        headers = {"Connection": "close", "Accept-Encoding": "identity"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
         self._http = httpx2.Client(
@@ -112,6 +87,7 @@ class Client:
             transport=transport,
             limits=httpx2.Limits(max_keepalive_connections=0),
             trust_env=False,
+            follow_redirects=False,
         )
         self._openai = openai.OpenAI(
             base_url=f"{self.base_url}/v1",
@@ -139,25 +115,18 @@ class Client:
         """JSON object of a native endpoint; `None` when the server has none there.
 
         Raises:
-            SetupError: unreachable or unauthorised.
+            ServerError: unreachable, unauthorised, still loading, or not a JSON object.
         """
-        with self._explained():
-            response = self._http.get(path, timeout=30.0)
-            if response.status_code in (401, 403):
-                raise SetupError(_unauthorised(self.base_url))
-            if response.status_code != 200:
+        with self._explained(_SMALL_LIMIT_S):
+            response = self._http.get(path, timeout=_SMALL_LIMIT_S)
+            if response.status_code in _ABSENT:
                 return None
-            try:
-                body = response.json()
-            except ValueError:
-                return None
-        return body if isinstance(body, dict) else None
+            return self._checked_body(response, path)
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """JSON object answered to an untimed native request."""
-        with self._explained():
-            response = self._http.post(path, json=body)
-            return _checked_body(response, self.base_url)
+        with self._explained(self.idle_limit_s):
+            return self._checked_body(self._http.post(path, json=body), path)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Token count of each text by the server's tokenizer; texts end in a newline each.
@@ -176,30 +145,38 @@ class Client:
             total += len(text.encode())
             ends.append(total)
         body = self.post("/tokenize", {"content": "".join(texts), "with_pieces": True})
+        tokens = shaped(TokenPieces, body, "/tokenize's answer").tokens
         counts = [0] * len(texts)
         position = index = 0
-        for token in body["tokens"]:
+        for token in tokens:
             while index < len(ends) - 1 and position >= ends[index]:
                 index += 1
             counts[index] += 1
-            piece = token["piece"]
-            position += len(piece.encode()) if isinstance(piece, str) else len(piece)
+            position += token.size_bytes
+        if position != total:
+            raise ServerError(
+                f"the pieces of /tokenize make {position} bytes of the {total} that were sent, so "
+                "tokens cannot be counted by line; report the server's build and model",
+                cause="SETUP",
+            )
         return counts
 
     def token_total(self, text: str) -> int:
         """Token count of one text."""
-        return len(self.post("/tokenize", {"content": text})["tokens"])
+        body = self.post("/tokenize", {"content": text})
+        return len(shaped(TokenIds, body, "/tokenize's answer").tokens)
 
     def templated(self, user_text: str, **template: Any) -> str:
         """The prompt as the chat template renders one user message."""
         messages = [{"role": "user", "content": user_text}]
-        return str(self.post("/apply-template", {"messages": messages, **template})["prompt"])
+        body = self.post("/apply-template", {"messages": messages, **template})
+        return shaped(Templated, body, "/apply-template's answer").prompt
 
     def first_model(self) -> dict[str, Any] | None:
         """The first entry of `/v1/models`, whose id later requests name."""
         listing = self.get("/v1/models")
-        data = (listing or {}).get("data") or []
-        if data and isinstance(data[0], dict):
+        data = (listing or {}).get("data")
+        if isinstance(data, list) and data and isinstance(data[0], dict):
             self.model = str(data[0].get("id", self.model))
             return dict(data[0])
         return None
@@ -221,10 +198,10 @@ class Client:
             "return_progress": True,
         }
         stamped = _Stamped(started_ns=time.perf_counter_ns())
-        with self._explained(), self._http.stream("POST", "/completion", json=body) as response:
-            self._refuse_error(response)
-            self._collect(response, stamped, on_progress)
-        return _parse_native(stamped)
+        with self._explained(self.idle_limit_s, stamped):
+            with self._http.stream("POST", "/completion", json=body) as response:
+                self._collect(response, stamped, _ESCAPED_BYTES * len(prompt), on_progress)
+            return native_exchange(stamped.events, stamped.started_ns, stamped.ended_ns)
 
     def chat(
         self,
@@ -248,9 +225,8 @@ class Client:
         if ignore_eos:
             extra["ignore_eos"] = True
         stamped = _Stamped(started_ns=time.perf_counter_ns())
-        with (
-            self._explained(),
-            self._openai.chat.completions.with_streaming_response.create(
+        with self._explained(self.idle_limit_s, stamped):
+            with self._openai.chat.completions.with_streaming_response.create(
                 model=self.model,
                 messages=[{"role": "user", "content": user_text}],
                 temperature=0,
@@ -258,72 +234,142 @@ class Client:
                 stream=True,
                 stream_options={"include_usage": True},
                 extra_body=extra,
-            ) as response,
-        ):
-            self._collect(response.http_response, stamped, on_progress)
-        return _parse_chat(stamped)
+            ) as response:
+                self._collect(
+                    response.http_response, stamped, _TOKEN_BYTES * max_tokens, on_progress
+                )
+            return chat_exchange(stamped.events, stamped.started_ns, stamped.ended_ns)
 
     def _collect(
-        self, response: httpx2.Response, stamped: _Stamped, on_progress: Progress | None
+        self,
+        response: httpx2.Response,
+        stamped: _Stamped,
+        answer_bytes: int,
+        on_progress: Progress | None,
     ) -> None:
         clock, keep = time.perf_counter_ns, stamped.events.append
-        if "text/event-stream" not in response.headers.get("content-type", ""):
-            response.read()
-            keep((clock(), response.text))
-            stamped.ended_ns = clock()
-            return
-        for event in httpx2.EventSource(response):
+        limit = room = _BASE_ANSWER_BYTES + answer_bytes
+        if not _is_event_stream(response):
+            raise self._not_a_stream(response)
+        response.encoding = "utf-8"  # an event stream has no other, whatever its header says
+        for event in httpx2.EventSource(response, 2 * limit):
             data = event.data
             keep((clock(), data))
-            if on_progress is not None and '"prompt_progress"' in data:
-                _report(data, on_progress)
+            if '"prompt_progress"' in data:
+                if on_progress is not None:
+                    _report(data, on_progress)
+                continue
+            room -= len(data)
+            if room < 0:
+                raise ServerError(
+                    f"the server sent more than {limit / 2**20:.1f} MiB in answer to one request; "
+                    "it does not keep to the number of tokens asked for: report its build"
+                )
         stamped.ended_ns = clock()
 
-    def _refuse_error(self, response: httpx2.Response) -> None:
-        if response.status_code != 200:
-            response.read()
-            _checked_body(response, self.base_url)
+    def _not_a_stream(self, response: httpx2.Response) -> Exception:
+        """What to say of an answer that is no event stream: its error, else what it is."""
+        head = bytearray()
+        for part in response.iter_bytes():
+            head += part
+            if len(head) > _BASE_ANSWER_BYTES:
+                break
+        text = bytes(head).decode("utf-8", "replace")
+        body = _json_or_text(text)
+        if response.status_code != 200 or (isinstance(body, dict) and body.get("error")):
+            return status_error(response.status_code, body, self.base_url)
+        kind = inert(response.headers.get("content-type", "nothing"), 60)
+        return ServerError(
+            f"a stream of events was asked for, but {self.base_url} answered with {kind}: "
+            f"{inert(text, 120)}; nothing in it can be timed. A proxy in between may collect "
+            "answers: measure without it"
+        )
+
+    def _checked_body(self, response: httpx2.Response, path: str) -> dict[str, Any]:
+        text = response.content.decode("utf-8", "replace")
+        body = _json_or_text(text)
+        if response.status_code != 200 or (isinstance(body, dict) and body.get("error")):
+            raise status_error(response.status_code, body, self.base_url)
+        return json_object(text, f"the answer of {self.base_url} to {path}")
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn the client libraries' exceptions into ours, naming the limit that fired."""
+    def _explained(self, limit_s: float, stamped: _Stamped | None = None) -> Iterator[None]:
+        """Turn the client libraries' exceptions into ours, naming the limit that fired.
+
+        An error never shows our API key, also when the server sends it back.
+        """
         try:
             yield
-        except openai.AuthenticationError as error:
-            raise SetupError(_unauthorised(self.base_url)) from error
-        except openai.APITimeoutError as error:
-            raise self._stalled() from error
+        except HarnessError as error:
+            if self._api_key and self._api_key in str(error):
+                said = str(error).replace(self._api_key, "[API key]")
+                raise ServerError(said, getattr(error, "cause", "SETUP")) from None
+            raise
         except openai.APIStatusError as error:
-            raise _status_error(error.status_code, error.body, self.base_url) from error
+            raise self._of_status(error) from None
         except openai.APIConnectionError as error:
-            raise self._unreachable(error) from error
+            raise self._of_transport(error.__cause__ or error, limit_s, stamped) from error
         except openai.APIError as error:
-            raise ServerError(f"the server sent an error: {error.message}") from error
-        except httpx2.ReadTimeout as error:
-            raise self._stalled() from error
-        except httpx2.ConnectError as error:
-            raise self._unreachable(error) from error
-        except (httpx2.TransportError, httpx2.StreamError, httpx2.SSEError) as error:
-            raise ServerError(
-                f"the connection to {self.base_url} broke during a request ({error}); "
-                "the server may have died or been stopped: see its log",
-                cause="SERVER_DIED",
-            ) from error
+            raise ServerError(f"the server sent an error: {inert(error.message)}") from error
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            raise self._of_transport(error, limit_s, stamped) from error
+        except httpx2.HTTPError as error:
+            raise ServerError(f"{self.base_url}: {inert(str(error))}") from error
 
-    def _stalled(self) -> ServerError:
+    def _of_status(self, error: openai.APIStatusError) -> ServerError:
+        body = error.body if error.body is not None else inert(error.response.text)
+        found = status_error(error.status_code, body, self.base_url)
+        key = self._api_key or ""
+        said = str(found).replace(key, "[API key]") if key else str(found)
+        return ServerError(said, found.cause)
+
+    def _of_transport(
+        self, error: BaseException, limit_s: float, stamped: _Stamped | None
+    ) -> ServerError:
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            said = inert(str(error)) or f"no connection within {_CONNECT_LIMIT_S:.0f} s"
+            return ServerError(
+                f"nothing answers at {self.base_url} ({said}); start the server or correct "
+                "--server-url",
+                cause="SERVER_DIED",
+            )
+        if isinstance(error, httpx2.TimeoutException):
+            return self._stalled(limit_s)
+        if isinstance(error, httpx2.SSEError):
+            return ServerError(f"the server's stream of events is broken: {inert(str(error))}")
+        after = ""
+        if stamped is not None:
+            elapsed_s = (time.perf_counter_ns() - stamped.started_ns) / 1e9
+            after = f" after {elapsed_s:.1f} s and {len(stamped.events)} events"
         return ServerError(
-            f"{self.base_url} sent nothing for {self.idle_limit_s:.0f} s (our idle limit); "
-            "raise --idle-timeout if it may really be silent that long",
+            f"the connection to {self.base_url} broke during a request{after} "
+            f"({inert(str(error) or type(error).__name__)}); the server may have died or been "
+            "stopped (see its log), or its --timeout or a proxy's limit cut the request",
+            cause="SERVER_DIED",
+        )
+
+    def _stalled(self, limit_s: float) -> ServerError:
+        said = f"{self.base_url} sent nothing for {limit_s:g} s"
+        if limit_s != self.idle_limit_s:
+            return ServerError(
+                f"{said} (our limit for small requests); see the server's log", cause="STALLED"
+            )
+        return ServerError(
+            f"{said} (our idle limit); raise --idle-timeout if it may really be silent that long",
             cause="STALLED",
         )
 
-    def _unreachable(self, error: Exception) -> ServerError:
-        reason = str(error.__cause__ or error)
-        return ServerError(
-            f"nothing answers at {self.base_url} ({reason}); start the server or correct "
-            "--server-url",
-            cause="SERVER_DIED",
-        )
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return response.status_code == 200 and kind == "text/event-stream"
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _blocks(texts: Sequence[str], limit_bytes: int = 1 << 20) -> Iterator[Sequence[str]]:
@@ -343,154 +389,3 @@ def _report(data: str, on_progress: Progress) -> None:
         on_progress(int(progress["processed"]), int(progress["total"]))
     except (ValueError, KeyError, TypeError):
         return
-
-
-def _unauthorised(url: str) -> str:
-    return (
-        f"{url} refused our API key; put the right one into the environment variable "
-        "HARNESS_API_KEY"
-    )
-
-
-def _checked_body(response: httpx2.Response, url: str) -> dict[str, Any]:
-    try:
-        body = response.json()
-    except ValueError:
-        body = response.text[:500]
-    if response.status_code != 200 or (isinstance(body, dict) and body.get("error")):
-        raise _status_error(response.status_code, body, url)
-    if not isinstance(body, dict):
-        raise ServerError(f"{url} answered with something that is not a JSON object: {body!r:.120}")
-    return body
-
-
-def _status_error(status: int, body: object, url: str) -> Exception:
-    error = body.get("error", body) if isinstance(body, dict) else body
-    if status in (401, 403):
-        return SetupError(_unauthorised(url))
-    if isinstance(error, dict):
-        if error.get("type") == "exceed_context_size_error":
-            return ServerError(
-                f"a prompt of {error.get('n_prompt_tokens')} tokens does not fit the server's "
-                f"context of {error.get('n_ctx')}; lower --ctx or start the server with more",
-                cause="TRUNCATED",
-            )
-        error = error.get("message", error)
-    return ServerError(f"the server answered HTTP {status}: {str(error)[:300]}")
-
-
-def _decoded(stamped: _Stamped) -> Iterator[tuple[int, dict[str, Any]]]:
-    for at_ns, data in stamped.events:
-        if not data or data == "[DONE]":
-            continue
-        try:
-            body = json.loads(data)
-        except ValueError as error:
-            raise ServerError(
-                f"the server sent an event that is not JSON: {data[:120]!r}"
-            ) from error
-        if not isinstance(body, dict):
-            raise ServerError(f"the server sent an event that is not an object: {data[:120]!r}")
-        if body.get("error"):
-            raise _status_error(int(body.get("code", 200) or 200), body, "the server")
-        yield at_ns, body
-
-
-def _progress_point(raw: dict[str, Any], arrived_ms: float) -> ProgressPoint:
-    return ProgressPoint(
-        processed_tokens=int(raw["processed"]),
-        total_tokens=int(raw["total"]),
-        cached_tokens=int(raw.get("cache", 0)),
-        server_ms=float(raw["time_ms"]),
-        arrived_ms=arrived_ms,
-    )
-
-
-def _numbers(raw: object) -> dict[str, float]:
-    if not isinstance(raw, dict):
-        return {}
-    return {str(k): float(v) for k, v in raw.items() if isinstance(v, int | float)}
-
-
-def _parse_native(stamped: _Stamped) -> Exchange:
-    progress: list[ProgressPoint] = []
-    timings: dict[str, float] = {}
-    prompt_tokens: int | None = None
-    for at_ns, body in _decoded(stamped):
-        if raw := body.get("prompt_progress"):
-            progress.append(_progress_point(raw, (at_ns - stamped.started_ns) / 1e6))
-        if body.get("timings"):
-            timings = _numbers(body["timings"])
-        if body.get("tokens_evaluated") is not None:
-            prompt_tokens = int(body["tokens_evaluated"])
-    return _exchange(stamped, progress=progress, timings=timings, prompt_tokens=prompt_tokens)
-
-
-def _parse_chat(stamped: _Stamped) -> Exchange:
-    texts: dict[str, list[str]] = {key: [] for key in _ANSWER_KEYS}
-    progress: list[ProgressPoint] = []
-    token_events: list[int] = []
-    timings: dict[str, float] = {}
-    usage: dict[str, Any] = {}
-    finish: str | None = None
-    for at_ns, body in _decoded(stamped):
-        if raw := body.get("prompt_progress"):
-            progress.append(_progress_point(raw, (at_ns - stamped.started_ns) / 1e6))
-        if body.get("timings"):
-            timings = _numbers(body["timings"])
-        usage = body.get("usage") or usage
-        for choice in body.get("choices") or ():
-            delta = choice.get("delta") or choice.get("message") or {}
-            carried = False
-            for key in _ANSWER_KEYS:
-                if text := delta.get(key):
-                    texts[key].append(str(text))
-                    carried = True
-            if carried:
-                token_events.append(at_ns)
-            finish = choice.get("finish_reason") or finish
-    details = usage.get("prompt_tokens_details") or {}
-    return _exchange(
-        stamped,
-        content="".join(texts["content"]),
-        reasoning="".join(texts["reasoning_content"]),
-        finish_reason=finish,
-        progress=progress,
-        timings=timings,
-        prompt_tokens=usage.get("prompt_tokens"),
-        cached_tokens=details.get("cached_tokens"),
-        predicted_tokens=usage.get("completion_tokens"),
-        token_events=token_events,
-    )
-
-
-def _exchange(
-    stamped: _Stamped,
-    *,
-    progress: list[ProgressPoint],
-    timings: dict[str, float],
-    prompt_tokens: int | None,
-    content: str = "",
-    reasoning: str = "",
-    finish_reason: str | None = None,
-    cached_tokens: int | None = None,
-    predicted_tokens: int | None = None,
-    token_events: Sequence[int] = (),
-) -> Exchange:
-    start = stamped.started_ns
-    times = tuple((at - start) / 1e6 for at in token_events)
-    return Exchange(
-        content=content,
-        reasoning=reasoning,
-        finish_reason=finish_reason,
-        prompt_tokens=prompt_tokens,
-        cached_tokens=cached_tokens,
-        predicted_tokens=predicted_tokens,
-        timings=timings,
-        progress=tuple(progress),
-        first_token_ms=times[0] if times else None,
-        token_event_ms=times,
-        wall_ms=(stamped.ended_ns - start) / 1e6,
-        started_ns=start,
-        ended_ns=stamped.ended_ns,
-    )

@@ -1,0 +1,114 @@
+"""One measured and judged run of the real campaign against the fake server."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness.campaign import Campaign
+from harness.core.baseline import Baseline, accepted, key_of
+from harness.core.records import RunRecord
+from harness.core.verdict import RunVerdict
+from harness.errors import HarnessError
+from harness.report.terminal import summary
+from harness.settings import Settings
+from harness.store.baselines import write_baseline
+from harness.store.lock import LOCK_VARIABLE
+from tests.faults.fake_server import FakeServer
+
+CTX = 4096
+DEPTHS = (2048, CTX)
+API_KEY = "sk-fault-table-secret"
+
+
+@dataclass
+class Result:
+    """What a run left: refused before anything was measured, or a record and its verdict."""
+
+    refused: str | None = None
+    verdict: RunVerdict | None = None
+    record: RunRecord | None = None
+    record_bytes: bytes = b""
+    terminal: str = ""
+    said: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def progress(
+        self, depth: int, done_tokens: int, total_tokens: int, eta_s: float | None
+    ) -> None:
+        pass
+
+
+def measure(server: FakeServer, folder: Path, baselines: Path, **options: object) -> Result:
+    """Run the campaign, in process, and judge it."""
+    settings = Settings.model_validate(
+        {
+            "server_url": server.url,
+            "ctx_tokens": CTX,
+            "depths": DEPTHS,
+            "repeats": 3,
+            "max_repeats": 3,
+            "generate_tokens": 32,
+            "api_key": API_KEY,
+            "idle_timeout_s": 30.0,
+            "machine_class": "fault-table",
+            "results": folder / "results",
+            "baselines": baselines,
+            **options,
+        }
+    )
+    result = Result()
+    campaign = Campaign(settings, result, deepest=max(settings.rung_depths))
+    try:
+        campaign.start()
+        campaign.close_climb()
+        result.record, result.verdict = campaign.record(), campaign.verdict()
+    except HarnessError as error:
+        result.refused = str(error)
+    finally:
+        campaign.close()
+    if campaign.record_path is not None:
+        result.record_bytes = campaign.record_path.read_bytes()
+    if result.record is not None and result.verdict is not None:
+        result.terminal = summary(
+            result.record, result.verdict, width=120, color=False, encoding="utf-8"
+        )
+    return result
+
+
+Measure = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LOCK_VARIABLE, str(tmp_path_factory.mktemp("lock") / "machine.lock"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def baselines(tmp_path_factory: pytest.TempPathFactory, _own_lock: None) -> Path:
+    """Two healthy runs, accepted."""
+    root = tmp_path_factory.mktemp("baselines")
+    records = []
+    for name in ("first", "second"):
+        with FakeServer() as server:
+            result = measure(server, tmp_path_factory.mktemp(name), root)
+        assert result.record is not None, result.refused
+        records.append(result.record)
+    runs = tuple(accepted(record, "2026-01-01T00:00:00", None) for record in records)
+    write_baseline(root, Baseline(key=key_of(records[0].header), runs=runs))
+    return root
+
+
+@pytest.fixture
+def run(tmp_path: Path, baselines: Path) -> Measure:
+    """`run(server, **options)`."""
+
+    def measured(server: FakeServer, **options: object) -> Result:
+        return measure(server, tmp_path, baselines, **options)
+
+    return measured
