@@ -87,6 +87,14 @@ def test_a_cache_type_that_would_fit_is_named() -> None:
     assert check.fitting_types == ("f16",)  # unquantised: no scratch, 1 GiB of K a layer
 
 
+def test_without_flash_attention_no_quantised_type_is_proposed() -> None:
+    check = check_buffers(
+        QWEN35_2B, 1_048_576, LIMIT, type_k="f32", type_v="f32", flash_attention=False
+    )
+    assert "K cache of a layer" in over(check)
+    assert check.fitting_types == ("f16",)
+
+
 @pytest.mark.parametrize(("n_ubatch", "refused"), [(2048, True), (1024, True), (512, False)])
 def test_llvmpipes_pinned_memory_at_1m_as_seen(n_ubatch: int, refused: bool) -> None:
     check = check_buffers(REFERENCE, 1_048_576, LIMIT, n_ubatch=n_ubatch)

@@ -243,6 +243,15 @@ def test_short_convolutions_keep_a_state_and_no_kv() -> None:
     assert [part.kind for part in theory.parts] == ["full attention", "recurrent state"]
 
 
+def test_every_fourth_layer_counts_from_the_first() -> None:
+    six = {**SEED2, "qwen35.block_count": 6}
+    assert [layer.cache for layer in model_layers(six).layers] == [None, None, None, "full"] + [
+        None
+    ] * 2
+    named = {**six, "qwen35.attention.recurrent_layers": (True, False) * 3}
+    assert [layer.cache for layer in model_layers(named).layers] == [None, "full"] * 3
+
+
 def test_states_are_per_slot_and_f32_whatever_the_kv_types() -> None:
     one = kv_theory(LFM2, 4096, "q4_0", "q4_0").fixed_bytes
     assert one == kv_theory(LFM2, 4096).fixed_bytes

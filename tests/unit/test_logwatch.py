@@ -164,7 +164,7 @@ def test_a_second_context_adds_and_a_second_reservation_replaces() -> None:
 def test_a_real_gpu_is_one() -> None:
     log = scan(
         [
-            "ggml_vulkan: 0 = AMD Radeon(TM) 8060S Graphics (AMD proprietary driver) | uma: 1 | fp16: 1",
+            "ggml_vulkan: 0 = AMD Radeon(TM) 8060S Graphics (AMD driver) | uma: 1 | fp16: 1",
             "load_tensors:      Vulkan0 model buffer size =  1220.00 MiB",
             "load_tensors:  Vulkan_Host model buffer size =   200.00 MiB",
         ]
@@ -178,6 +178,7 @@ def test_a_gpu_whose_weights_stayed_on_the_host() -> None:
         [
             "common_param:   - CUDA0   : NVIDIA H200 (140000 MiB, 139000 MiB free)",
             "load_tensors:   CPU_Mapped model buffer size =  1220.00 MiB",
+            "load_tensors:        CUDA0 model buffer size =     0.00 MiB",
         ]
     )
     assert [d.is_gpu for d in log.devices] == [True]
@@ -187,15 +188,15 @@ def test_a_gpu_whose_weights_stayed_on_the_host() -> None:
 def test_the_same_warning_of_another_run_is_not_new() -> None:
     before = scan(
         [
-            "0.03.200.246 W srv load_model: the slot context (8388608) exceeds the training context "
-            "of the model (4096) - capping",
+            "0.03.200.246 W srv load_model: the slot context (8388608) exceeds the training "
+            "context of the model (4096) - capping",
             "0.00.000.001 E foo: can't open '/home/a/model.gguf' at 0x7f24b5d4fe72 (pid 123)",
         ]
     )
     after = scan(
         [
-            "9.13.000.246 W srv load_model: the slot context (999) exceeds the training context "
-            "of the model (77) - capping",
+            "9.13.000.246 W srv load_model: the slot context (999) exceeds the training "
+            "context of the model (77) - capping",
             "0.00.000.002 E foo: can't open '/srv/models/b.gguf' at 0x55c0ffee0000 (pid 98765)",
             "0.00.000.003 W ggml_vulkan: op FLASH_ATTN_EXT not supported by the device",
         ]
