@@ -1,5 +1,6 @@
 """The server of a run: found, started or attached to, checked to be what was asked for."""
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -10,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePath
-from typing import Any
 from urllib.parse import urlsplit
 
 from harness.core.records import ModelIdentity, ServerIdentity
@@ -25,16 +25,18 @@ from harness.serving.launch import (
     RunningServer,
     flag_value,
     free_port,
-    listener_pid,
     refuse_taken_port,
     supported_flags,
     wait_until_ready,
 )
+from harness.serving.shapes import ListedModel, ModelMeta, Props, inert, shaped
 from harness.settings import Settings
 
 _LONGEST_REQUEST_S = 7 * 24 * 3600
 _BATCH_TOKENS = 512
 """Logical batch = llama-server's default physical one: the finest per-batch curve it can report."""
+
+_NAME_CHARS = 120
 
 Say = Callable[[str], None]
 
@@ -43,7 +45,7 @@ Say = Callable[[str], None]
 class Session:
     """An endpoint ready to be measured.
 
-    `pid` is the server's process where it runs on this machine and can be told. `reduced` servers
+    `pid` is the process of a server we started. `reduced` servers
     lack llama-server's native endpoints: client-side timing only.
     """
 
@@ -89,8 +91,7 @@ def _attach(settings: Settings, say: Say) -> Session:
     url = settings.server_url.split(",")[0].strip()
     client = Client(url, api_key=settings.api_key, idle_limit_s=settings.idle_timeout_s)
     try:
-        props = client.get("/props")
-        listed = client.first_model()
+        props, listed = _described(client)
         if props is None and listed is None:
             raise SetupError(
                 f"{url} answers, but neither as a llama-server (no /props) nor as an "
@@ -108,12 +109,11 @@ def _attach(settings: Settings, say: Say) -> Session:
             "reuse, per-batch curve and exact token budgets are not available"
         )
     local = urlsplit(url).hostname in (LOOPBACK, "localhost", "::1")
-    pid = listener_pid(urlsplit(url).port or 80) if local else None
     return Session(
         client=client,
         identity=_identity("url", props, (), reduced=props is None),
         model=_model_of(props, listed, local),
-        pid=pid,
+        pid=None,
     )
 
 
@@ -167,8 +167,7 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
     )
     try:
         wait_until_ready(running, client, limit_s=settings.ready_timeout_s)
-        props = client.get("/props")
-        listed = client.first_model()
+        props, listed = _described(client)
         shown = argv[1:] if binary else argv[3:]
         origin = "binary" if binary else "embedded"
         return Session(
@@ -221,50 +220,56 @@ def _mentions(help_text: str, flag: str) -> bool:
 # -- what it really is ----------------------------------------------------------------------
 
 
+def _described(client: Client) -> tuple[Props | None, ListedModel | None]:
+    props, model = client.get("/props"), client.first_model()
+    return (
+        None if props is None else shaped(Props, props, "/props"),
+        None if model is None else shaped(ListedModel, model, "/v1/models"),
+    )
+
+
 def _identity(
-    origin: str, props: dict[str, Any] | None, argv: "list[str] | tuple[()]", *, reduced: bool
+    origin: str, props: Props | None, argv: "list[str] | tuple[()]", *, reduced: bool
 ) -> ServerIdentity:
-    props = props or {}
-    build = str(props.get("build_info") or "unknown")
+    props = props or Props()
+    build = inert(props.build_info or "unknown", _NAME_CHARS)
     if origin == "embedded":
         wheel = importlib.metadata.version("xllamacpp")
         build = f"b{wheel.rsplit('.', 1)[-1]} (xllamacpp {wheel})"
-    n_ctx = (props.get("default_generation_settings") or {}).get("n_ctx")
+    n_ctx = props.default_generation_settings.n_ctx
     key = key_of(argv) if argv else {}
     if not argv:
-        key = {"ctx": n_ctx, "parallel": props.get("total_slots"), "flags": "unknown"}
+        key = {"ctx": n_ctx, "parallel": props.total_slots, "flags": "unknown"}
     return ServerIdentity(
         origin="url" if origin == "url" else "binary" if origin == "binary" else "embedded",
         build=build,
         argv=without_secrets(argv),
-        n_ctx=int(n_ctx) if n_ctx else None,
+        n_ctx=n_ctx or None,
         reduced=reduced,
         key=key,
         noted=noted_of(argv),
     )
 
 
-def _model_of(
-    props: dict[str, Any] | None, listed: dict[str, Any] | None, local: bool
-) -> ModelIdentity:
-    path = (props or {}).get("model_path")
-    if local and path and Path(str(path)).is_file():
-        try:
-            return model_identity(read_gguf(Path(str(path))))
-        except SetupError:
-            pass
-    meta: dict[str, Any] = (listed or {}).get("meta") or {}
-    name = PurePath(str(path or (listed or {}).get("id") or "unknown").replace("\\", "/")).name
-    parameters = meta.get("n_params")
-    facts = [name, str(parameters or ""), str(meta.get("size") or "")]
+def _model_of(props: Props | None, listed: ListedModel | None, local: bool) -> ModelIdentity:
+    props, listed = props or Props(), listed or ListedModel()
+    path = props.model_path
+    if local and path:
+        with contextlib.suppress(SetupError, OSError):
+            if Path(path).is_file():
+                return model_identity(read_gguf(Path(path)))
+    meta = listed.meta or ModelMeta()
+    named = PurePath((path or listed.id or "unknown").replace("\\", "/")).name
+    name = inert(named, _NAME_CHARS)
+    facts = [name, str(meta.n_params or ""), str(meta.size or "")]
     digest = hashlib.sha256("/".join(facts).encode()).hexdigest()[:8]
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower().removesuffix(".gguf")).strip("-")
     return ModelIdentity(
         identity=f"{slug or 'unknown'}-{digest}",
         name=name,
-        file_type=meta.get("ftype") or (props or {}).get("model_ftype"),
-        parameters=parameters,
-        trained_ctx_tokens=meta.get("n_ctx_train"),
+        file_type=meta.ftype or props.model_ftype,
+        parameters=meta.n_params,
+        trained_ctx_tokens=meta.n_ctx_train,
     )
 
 

@@ -373,7 +373,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_stream(self, turn: Turn) -> None:
         steps = turn.steps()
-        while steps and isinstance(steps[0], Pause | Cut | Die) and not turn.headers:
+        while steps and isinstance(steps[0], Pause | Cut | Die):
             if not self._halted(steps.pop(0)):
                 return
         defaults = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"}
