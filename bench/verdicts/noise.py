@@ -54,17 +54,20 @@ RECORDED = Scenario("recorded", "as plain, noise drawn from recorded traces", re
 
 
 def recorded_residuals() -> tuple[Floats, ...]:
-    """Recorded traces as standardised log residuals, one array per run; empty when none is kept."""
+    """Recorded generation traces as log residuals of spread 1, one array per run and rung.
+
+    Each trace is centred on its own median; their common spread (root mean square) is made 1, so
+    that heavy tails and runs of slow repeats stay as they were. Empty when no trace is kept.
+    """
     found: list[Floats] = []
     for path in sorted(TRACES.glob("*.json")):
-        for run in json.loads(path.read_text(encoding="utf-8"))["generation_tok_s"]:
-            logs = np.log(np.asarray(run, dtype=np.float64))
-            residual = logs - np.median(logs)
-            found.append(residual)
+        for trace in json.loads(path.read_text(encoding="utf-8"))["generation_tok_s"]:
+            logs = np.log(np.asarray(trace, dtype=np.float64))
+            found.append(logs - np.median(logs))
     if not found:
         return ()
-    sd = float(np.sqrt(np.mean(np.concatenate(found) ** 2)))
-    return tuple(r / sd for r in found)
+    spread = float(np.sqrt(np.mean(np.concatenate(found) ** 2)))
+    return tuple(trace / spread for trace in found)
 
 
 class Source:

@@ -134,6 +134,7 @@ def promise_table(scenarios: dict[str, Scenario], size: Size, processes: int) ->
     """What is promised at 3 % noise and a baseline of 6 samples, and what was counted."""
     calm = (0.01, 0.02, 0.03)
     three = Design(repeats=3, repeats_max=3)
+    single = Design(baseline_runs=6, baseline_repeats=1)
     many = Design(baseline_runs=6, baseline_repeats=3)
     rows: list[list[str]] = []
 
@@ -159,6 +160,7 @@ def promise_table(scenarios: dict[str, Scenario], size: Size, processes: int) ->
     for name, design, label in (
         ("independent", Design(), "2 runs × 3"),
         ("plain", Design(), "2 runs × 3"),
+        ("independent", single, "6 runs × 1"),
         ("independent", many, "6 runs × 3"),
         ("plain", many, "6 runs × 3"),
     ):
