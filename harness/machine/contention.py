@@ -26,7 +26,7 @@ Number = TypeVar("Number", int, float)
 
 INTERVAL_S = 1.0
 CONDITIONS_EVERY_S = 10.0
-MIN_READING_S = 0.1  # ten grains of the kernels' CPU counters: a shorter reading tells nothing
+MIN_READING_S = 0.25  # shorter ones drown in the 10 ms grain of the kernels' CPU counters
 NAMED = 5  # processes named in a reading
 LOUD = 0.5  # part of the threshold from where on the others are looked up by name
 EXPLAINED = 0.5  # part of the others' CPU time that the named processes should make up
@@ -120,7 +120,7 @@ class Sampler:
             self._tree.add({pid})
 
     def mark(self) -> None:
-        """Take a reading now, unless the last one is less than 0.1 s old."""
+        """Take a reading now, unless the last one is less than 0.25 s old."""
         with self._lock:
             before = time.thread_time()
             last = self._last
