@@ -30,7 +30,8 @@ GUESS_LINEAR_SPREAD = 0.15
 GUESS_ATTENTION_SPREAD = 1.5
 """Standard error of the a-priori attention share, relative: FLOPs alone were off by 1.5-2.3x."""
 
-CLIFF_FACTOR = 3.0
+CLIFF_FACTOR = 5.0
+"""Above what a busy neighbour was seen to cost (up to 4.3x); real cliffs were 18x and 200x."""
 CLIFF_CHUNKS = 3
 CLIFF_MIN_EXCESS_MS = 50.0
 """A chunk is slow only if it is also this much above the curve: tiny chunks are all overhead."""

@@ -213,7 +213,7 @@ def slowed(chunks: Sequence[Chunk], at: slice, factor: float) -> list[Chunk]:
     return out
 
 
-@pytest.mark.parametrize("factor", [4, 100, 200])
+@pytest.mark.parametrize("factor", [6, 18, 200])
 def test_a_cliff_is_reported_within_three_chunks(factor: float) -> None:
     chunks = slowed(seed1_climb(22, 131_072, noise=0.03), slice(40, None), factor)
     _, found = follow(chunks)
