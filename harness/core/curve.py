@@ -82,6 +82,13 @@ class CurveEstimate:
     departure: Departure | None
     set_aside: int
 
+    @property
+    def judged(self) -> Estimate:
+        """The estimate a verdict rests on: that of a departure lasting to the end, else overall."""
+        if self.departure is not None and self.departure.to_end:
+            return self.departure.estimate
+        return self.overall
+
 
 @dataclass(frozen=True, slots=True)
 class _Paired:

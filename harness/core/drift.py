@@ -13,14 +13,13 @@ import numpy as np
 from scipy import special, stats
 
 from harness.core.noise import PRIOR, NoisePrior, moderate
-from harness.core.stats import (
-    CONFIDENCE,
-    Unjudgeable,
-    same_run_ratio,
-)
+from harness.core.stats import CONFIDENCE, Unjudgeable, same_run_ratio
 
 State = Literal["steady", "drifted", "unclear"]
 MIN_SERIES = 4
+
+DRIFT_CONFIDENCE = 0.99
+"""Stricter than a cell's: naming drift costs every cell of the run its verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def drift_between(
     after: Sequence[float],
     *,
     band: float,
-    confidence: float = CONFIDENCE,
+    confidence: float = DRIFT_CONFIDENCE,
     prior: NoisePrior = PRIOR,
 ) -> Drift | Unjudgeable:
     """Drift from a control measured several times before and after the climb (one unit, > 0)."""
@@ -77,7 +76,8 @@ def drift_series(
 ) -> Drift | Unjudgeable:
     """Drift over a series of controls in the order they were measured, first to last.
 
-    A straight line through their logarithms; its residual spread is moderated by the prior's.
+    A straight line through their logarithms; its residual spread is moderated by the prior's. For
+    looking at a series afterwards, hence at the usual confidence.
     """
     if any(not (math.isfinite(v) and v > 0.0) for v in values):
         return Unjudgeable("a control is zero, negative or not a number", "samples above zero")

@@ -67,6 +67,7 @@ def test_a_departure_is_named_where_it_begins(seed: int) -> None:
     assert found.departure.to_tokens == 131_072
     assert found.departure.to_end
     assert found.departure.estimate.change == pytest.approx(-0.23, abs=0.02)
+    assert found.judged == found.departure.estimate
     assert decide_curve(found, band=0.10) == "REGRESSED"
 
 
@@ -126,6 +127,7 @@ def test_a_disturbance_that_ends_is_named_but_does_not_convict() -> None:
     found = estimated(curve(64, seed=5, change=-0.35, first=20, last=32), baseline(64))
     assert found.departure is not None
     assert not found.departure.to_end
+    assert found.judged == found.overall
     assert found.departure.sentence.startswith("between 40,960 and 65,536 tokens, −3")
     assert decide_curve(found, band=0.10) == "UNDECIDED"
 
