@@ -26,9 +26,9 @@ class Thresholds:
     A server that computes on every core waits for its slowest thread, so what counts is the part
     of *one* core that others take. Measured on 2 CPUs (embedded server on both, reference model,
     generation; `bench/intruder.py` does it again): others at 0.05, 0.1, 0.2, 0.5, 1 CPU cost 6,
-    10, 17, 28, 67 % of the speed. Hence `cpu_share` of all CPUs is allowed, 0.08 on two; on a large machine
-    there is more room to step aside, but never more than `cpu_max` CPUs are. Stolen time is like
-    others' load, except that nobody can step aside.
+    10, 17, 28, 67 % of the speed. Hence `cpu_share` of all CPUs is allowed, 0.08 on two. A large
+    machine has more room to step aside, but others never get more than `cpu_max` CPUs. Stolen
+    time is like others' load, except that nobody can step aside.
     """
 
     cpu_share: float = 0.04
