@@ -73,6 +73,7 @@ def kv_theory(
     kv_unified: bool = False,
     swa_full: bool = False,
     speculative_mtp: bool = False,
+    n_rs_seq: int = 0,
     mtp_type_k: str = "f16",
     mtp_type_v: str = "f16",
 ) -> KvTheory:
@@ -83,7 +84,8 @@ def kv_theory(
     `kv_lora_rank` + rotary part), in blocks of the cache types; full attention keeps all
     `n_ctx` of them, a sliding window min(n_ctx, window + n_ubatch), each per slot unless
     `kv_unified`, padded to 256. A recurrent layer keeps, per slot and in F32,
-    (conv_kernel − 1)·(inner + 2·groups·state) + state·inner elements. Next-token-prediction layers
+    (conv_kernel − 1)·(inner + 2·groups·state) + state·inner elements, and as much again for each
+    of the `n_rs_seq` tokens that a speculating server can roll back (its log names the number). Next-token-prediction layers
     (the last `nextn_predict_layers` blocks) have a cache in a context of their own, of the draft
     cache types (F16 unless `--cache-type-k-draft` says otherwise), and only when speculating.
 
@@ -125,7 +127,8 @@ def kv_theory(
             )
         )
     if states:
-        size = sum(layer.state_elements for layer in states) * STATE_BYTES * n_parallel
+        size = sum(layer.state_elements for layer in states) * STATE_BYTES
+        size *= n_parallel * (1 + n_rs_seq)
         parts.append(KvPart("recurrent state", len(states), 0, size))
     mtp_layers = [layer for layer in model.mtp if layer.cache]
     mtp = (

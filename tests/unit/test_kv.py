@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from harness.core.kv import BLOCK_BYTES, GIB, MIB, kv_theory
 from harness.core.layers import model_layers
+from harness.core.logwatch import scan
 from harness.serving.gguf_file import read_gguf
+
+LOGS = Path(__file__).parent / "data" / "logs"
 
 
 def model(architecture: str, **keys: Any) -> dict[str, Any]:
@@ -124,6 +127,31 @@ def test_seed1s_mtp_layer_is_the_excess_of_two_kilobytes_a_token() -> None:
     without = kv_theory(SEED1, 131_072, "q8_0", "q8_0")
     assert without.mtp == quantised.mtp
     assert without.bytes_per_token == 10_880
+
+
+def test_a_speculating_servers_log_mtp_cache_in_f16_and_states_to_roll_back() -> None:
+    tiny = model(  # Qwen 3.5 of random weights, 8 blocks and an MTP layer; cache types q8_0
+        "qwen35",
+        block_count=9,
+        nextn_predict_layers=1,
+        embedding_length=64,
+        full_attention_interval=4,
+        attention__head_count=4,
+        attention__head_count_kv=2,
+        attention__key_length=32,
+        attention__value_length=32,
+        ssm__state_size=32,
+        ssm__inner_size=128,
+        ssm__group_count=2,
+        ssm__conv_kernel=4,
+    )
+    log = scan((LOGS / "b10434_mtp_v4.log").read_text().splitlines())
+    theory = kv_theory(
+        tiny, 16_384, "q8_0", "q8_0", speculative_mtp=True, n_rs_seq=log.settings["n_rs_seq"]
+    )
+    sizes = {part.kind: part.total_bytes for part in theory.parts}
+    assert sizes["full attention"] + sizes["MTP"] == log.total_bytes("KV")
+    assert sizes["recurrent state"] == pytest.approx(log.total_bytes("RS"), abs=0.005 * MIB)
 
 
 @pytest.mark.parametrize(
