@@ -85,9 +85,10 @@ def kv_theory(
     `n_ctx` of them, a sliding window min(n_ctx, window + n_ubatch), each per slot unless
     `kv_unified`, padded to 256. A recurrent layer keeps, per slot and in F32,
     (conv_kernel − 1)·(inner + 2·groups·state) + state·inner elements, and as much again for each
-    of the `n_rs_seq` tokens that a speculating server can roll back (its log names the number). Next-token-prediction layers
-    (the last `nextn_predict_layers` blocks) have a cache in a context of their own, of the draft
-    cache types (F16 unless `--cache-type-k-draft` says otherwise), and only when speculating.
+    of the `n_rs_seq` tokens that a speculating server can roll back (its log names the number).
+    Next-token-prediction layers (the last `nextn_predict_layers` blocks) have a cache in a context
+    of their own, of the draft cache types (F16 unless `--cache-type-k-draft` says otherwise), and
+    only when speculating.
 
     Source: llama.cpp `src/llama-kv-cache.cpp`, `llama-kv-cache-iswa.cpp`,
     `llama-memory-recurrent.cpp`, `llama-hparams.cpp` (b11549).
