@@ -7,12 +7,17 @@ from pathlib import Path
 from harness import __version__
 from harness.core.baseline import Baseline, key_of
 from harness.core.metrics import METRICS
+from harness.core.outcomes import CellVerdict
 from harness.core.records import Header, Rung, RunRecord
-from harness.core.verdict import CellVerdict, RunVerdict, judge, undecided
+from harness.core.verdict import RunVerdict, judge, undecided
 from harness.errors import ServerError, SetupError
 from harness.machine.fingerprint import read_machine
+from harness.machine.listener import server_pid
 from harness.machine.memory import MemoryProbe
-from harness.runner import Reporter, Runner
+from harness.machine.quiet import wait_quiet
+from harness.machine.watch import MachineWatcher
+from harness.ports import Reporter
+from harness.runner import Runner
 from harness.script import Script
 from harness.serving.session import Session, open_session
 from harness.settings import Settings
@@ -57,6 +62,7 @@ class Campaign:
             )
         )
         try:
+            self._wait_for_quiet()
             log = settings.results / "logs" / f"{run_id}.server.log"
             self._session = open_session(settings, log, self._reporter.say)
             self._stack.callback(self._session.close)
@@ -78,13 +84,20 @@ class Campaign:
             self._baseline = find_baseline(settings.baselines, key_of(header))
             recorder = Recorder(settings.results, header)
             self.record_path = recorder.path
-            memory = MemoryProbe(self._session.pid)
+            pid = self._session.pid
+            if pid is None and settings.server_url:
+                pid = server_pid(settings.server_url)
+            memory = MemoryProbe(pid)
+            watcher = MachineWatcher(pid)
+            watcher.start()
+            self._stack.callback(watcher.stop)
             self._runner = Runner(
                 self._session,
                 script,
                 recorder,
                 self._reporter,
                 memory,
+                watcher,
                 settings=settings,
                 undecided=self._undecided,
                 deepest=self.deepest,
@@ -99,6 +112,18 @@ class Campaign:
         except BaseException:
             self.close("could not start")
             raise
+
+    def _wait_for_quiet(self) -> None:
+        limit_s = self.settings.wait_quiet_s
+        if limit_s is None:
+            return
+        pid = server_pid(self.settings.server_url) if self.settings.server_url else None
+        reason = wait_quiet(limit_s, () if pid is None else (pid,), say=self._reporter.say)
+        if reason is not None:
+            raise SetupError(
+                f"{reason}; stop that, wait longer (--wait-quiet SECONDS), or leave the option out "
+                "to measure all the same"
+            )
 
     def close(self, reason: str = "the session ended") -> None:
         """End the record, stop the server, let go of the machine; safe to call twice."""

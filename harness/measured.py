@@ -1,17 +1,22 @@
 """From finished requests to the samples a record keeps."""
 
 import itertools
+from collections.abc import Mapping
 
+from harness.core.failures import ForeignOrigin, classify
 from harness.core.needles import Ask
 from harness.core.records import AskRecord, Chunk, Generation, Prefill
 from harness.core.scoring import score
 from harness.serving.client import Exchange
 
 
-def prefill_record(exchange: Exchange, kind: str, *, planned_cached_tokens: int) -> Prefill:
-    """One prefill; `kind` as in `Prefill`."""
+def prefill_record(
+    exchange: Exchange, kind: str, *, planned_cached_tokens: int, origin_ns: int
+) -> Prefill:
+    """One prefill; `kind` as in `Prefill`, `origin_ns` is when the run began."""
     return Prefill.model_validate(
         {
+            **_span(exchange, origin_ns),
             "kind": kind,
             "new_tokens": exchange.new_tokens or 0,
             "cached_tokens": exchange.reused_tokens,
@@ -46,11 +51,25 @@ def chunks_of(exchange: Exchange) -> list[Chunk]:
     ]
 
 
-def ask_record(ask: Ask, exchange: Exchange, tail_tokens: int) -> AskRecord:
-    """Score an answer and keep everything about it."""
+def ask_record(
+    ask: Ask,
+    exchange: Exchange,
+    tail_tokens: int,
+    *,
+    foreign: Mapping[str, ForeignOrigin],
+    origin_ns: int,
+) -> AskRecord:
+    """Score an answer and keep everything about it.
+
+    `foreign` maps codes this request did not ask for to where they belong.
+    """
     result = score(ask, exchange.content)
+    diagnosis = classify(
+        ask, result, exchange.content, exchange.reasoning, exchange.finish_reason, foreign
+    )
     control = next((q.number for q in ask.questions if q.is_control), None)
     return AskRecord(
+        **_span(exchange, origin_ns),
         order=ask.order,
         expected=ask.expected,
         given=dict(result.given),
@@ -70,15 +89,20 @@ def ask_record(ask: Ask, exchange: Exchange, tail_tokens: int) -> AskRecord:
         predicted_ms=exchange.timings.get("predicted_ms"),
         ttft_ms=exchange.first_token_ms,
         wall_ms=exchange.wall_ms,
+        failure_class=diagnosis.kind,
+        failure_reason=diagnosis.reason,
+        invalid=diagnosis.invalid,
+        evidence=diagnosis.evidence,
     )
 
 
-def generation_record(exchange: Exchange) -> Generation:
+def generation_record(exchange: Exchange, *, origin_ns: int) -> Generation:
     """One generation repeat; gaps between text-carrying events are kept to 1 µs."""
     events = exchange.token_event_ms
     drafted = exchange.timings.get("draft_n")
     accepted = exchange.timings.get("draft_n_accepted")
     return Generation(
+        **_span(exchange, origin_ns),
         predicted_tokens=int(exchange.timings.get("predicted_n") or exchange.predicted_tokens or 0),
         server_ms=exchange.timings.get("predicted_ms"),
         wall_ms=exchange.wall_ms,
@@ -89,3 +113,10 @@ def generation_record(exchange: Exchange) -> Generation:
         draft_accepted_tokens=None if accepted is None else int(accepted),
         itl_ms=tuple(round(b - a, 3) for a, b in itertools.pairwise(events)),
     )
+
+
+def _span(exchange: Exchange, origin_ns: int) -> dict[str, float]:
+    return {
+        "start_s": (exchange.started_ns - origin_ns) / 1e9,
+        "end_s": (exchange.ended_ns - origin_ns) / 1e9,
+    }

@@ -1,11 +1,10 @@
 """The pytest plugin: options, markers, fixtures, and outcomes of cells as outcomes of tests."""
 
-
 import pytest
 
 from harness.campaign import Campaign
 from harness.core.cost import guess
-from harness.core.verdict import CellVerdict
+from harness.core.outcomes import CellVerdict
 from harness.errors import HarnessError
 from harness.progress import TerminalReporter
 from harness.report.terminal import summary
@@ -37,6 +36,7 @@ _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
     ("--label", "label", "NAME", "keeps baselines of otherwise equal configurations apart"),
     ("--idle-timeout", "idle_timeout_s", "S", "silence from the server that ends a run (900)"),
     ("--ready-timeout", "ready_timeout_s", "S", "time a started server has to load (600)"),
+    ("--wait-quiet", "wait_quiet_s", "S", "wait for a quiet machine; refuse if it stays busy (0)"),
     ("--wait-lock", "wait_lock_s", "S", "wait this long for another run on this machine (0)"),
 )
 

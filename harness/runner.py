@@ -7,16 +7,14 @@ been; a rung that was not reused as planned is read again cold, and that is said
 """
 
 import time
-from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol, get_args
+from typing import TypeVar, get_args
 
 from harness.core import cells
-from harness.core.cost import Cliff, PrefillWatch
+from harness.core.cost import PrefillWatch
 from harness.core.needles import ORDERS, Order
 from harness.core.records import (
     AskRecord,
-    Chunk,
     Control,
     Event,
     Failure,
@@ -26,9 +24,12 @@ from harness.core.records import (
     Plan,
     Prefill,
     Rung,
+    Timed,
 )
 from harness.errors import ServerError
 from harness.measured import ask_record, generation_record, prefill_record
+from harness.ports import MemoryReader, Reporter, Undecided, Watcher
+from harness.prefill_progress import PrefillProgress, cliff_sentence
 from harness.script import Script
 from harness.serving.client import Exchange
 from harness.serving.session import Session
@@ -38,30 +39,10 @@ from harness.store.runs import Recorder
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3
 WARM_UP_TOKENS = 600
-_WATCH_EVERY_S = 1.0
+_READING_S = 0.3
+"""Counters of the kernel have a grain of 10 ms: a shorter reading says nothing."""
 
-
-class Reporter(Protocol):
-    """What the runner tells a person while it works."""
-
-    def say(self, text: str) -> None:
-        """One line about the run."""
-
-    def progress(
-        self, depth: int, done_tokens: int, total_tokens: int, eta_s: float | None
-    ) -> None:
-        """`done_tokens` of the rung's prompt have been read, `eta_s` seconds are left."""
-
-
-class MemoryReader(Protocol):
-    """Reads the memory of the server's process tree."""
-
-    def sample(self) -> MemorySample:
-        """Memory now."""
-
-
-Undecided = Callable[[Rung], frozenset[str]]
-"""Names of metrics whose verdict at this rung needs more samples (empty: enough)."""
+TimedSample = TypeVar("TimedSample", bound=Timed)
 
 
 class Runner:
@@ -74,6 +55,7 @@ class Runner:
         recorder: Recorder,
         reporter: Reporter,
         memory: MemoryReader,
+        watcher: Watcher,
         *,
         settings: Settings,
         undecided: Undecided,
@@ -85,6 +67,8 @@ class Runner:
         self._recorder = recorder
         self._reporter = reporter
         self._memory = memory
+        self._watcher = watcher
+        self._origin_ns = time.perf_counter_ns()
         self._settings = settings
         self._undecided = undecided
         self._deepest = deepest
@@ -118,7 +102,9 @@ class Runner:
             for _ in range(repeats):
                 exchange = self._prefill(depth, reuse=False)
                 self._cold.setdefault(depth, []).append(
-                    prefill_record(exchange, "cold_repeat", planned_cached_tokens=0)
+                    prefill_record(
+                        exchange, "cold_repeat", planned_cached_tokens=0, origin_ns=self._origin_ns
+                    )
                 )
 
     def climb_to(self, depth: int) -> Rung:
@@ -145,6 +131,7 @@ class Runner:
         self._finish()
 
     def _finish(self) -> None:
+        self.event("machine", "the machine's other load", **self._watcher.account())
         self._recorder.append(
             Footer(
                 ended_at=_now(),
@@ -198,12 +185,14 @@ class Runner:
         if self._script.native:
             self._climb(draft)
         draft.memory.append(self._memory.sample())
+        self._watcher.mark()
         orders: list[Order] = list(ORDERS)
         for order in orders:
             self._ask(draft, order)
         for _ in range(self._settings.repeats):
             self._generate(draft)
         draft.memory.append(self._memory.sample())
+        self._mark_disturbed(draft)
         while wanted := self._undecided(draft.rung()):
             spent = (len(draft.generations), len(draft.asks))
             if "generation" in wanted and len(draft.generations) < self._settings.max_repeats:
@@ -214,7 +203,25 @@ class Runner:
                     self._ask(draft, order)
             if spent == (len(draft.generations), len(draft.asks)):
                 break
+            self._mark_disturbed(draft)
         draft.memory.append(self._memory.sample())
+
+    def _mark_disturbed(self, draft: "_Draft") -> None:
+        """Say on each sample who disturbed it, once readings cover the newest one."""
+        time.sleep(_READING_S)
+        self._watcher.mark()
+        draft.prefills = [self._disturbed(x) for x in draft.prefills]
+        draft.asks = [self._disturbed(x) for x in draft.asks]
+        draft.generations = [self._disturbed(x) for x in draft.generations]
+
+    def _disturbed(self, sample: TimedSample) -> TimedSample:
+        if sample.start_s is None or sample.end_s is None:
+            return sample
+        start_ns, end_ns = (
+            self._origin_ns + round(s * 1e9) for s in (sample.start_s, sample.end_s)
+        )
+        found = self._watcher.contention(start_ns, end_ns)
+        return sample.model_copy(update={"contention": found})
 
     def _climb(self, draft: "_Draft") -> None:
         planned = self._reached_tokens
@@ -234,14 +241,16 @@ class Runner:
             kind, planned = "cold_fallback", 0
             if cached:
                 exchange = self._prefill(draft.depth, reuse=False)
-        prefill = prefill_record(exchange, kind, planned_cached_tokens=planned)
+        prefill = prefill_record(
+            exchange, kind, planned_cached_tokens=planned, origin_ns=self._origin_ns
+        )
         draft.prefills.append(prefill)
         self._climb_ms = prefill.wall_ms + (self._climb_ms if kind == "climb" else 0.0)
         self._reached_tokens = total
 
     def _prefill(self, depth: int, *, reuse: bool) -> Exchange:
         self._session.check_alive("waiting for the next request")
-        progress = _Progress(depth, self._watch, self._reporter)
+        progress = PrefillProgress(depth, self._watch, self._reporter)
         exchange = self._client.prefill(
             self._script.head + self._script.document(depth),
             reuse=reuse,
@@ -257,6 +266,14 @@ class Runner:
                 cause="SERVER_ERROR",
             )
         return exchange
+
+    def _sample(self, exchange: Exchange, kind: str, planned_cached_tokens: int) -> Prefill:
+        return prefill_record(
+            exchange,
+            kind,
+            planned_cached_tokens=planned_cached_tokens,
+            origin_ns=self._origin_ns,
+        )
 
     def _refuse_truncation(self, depth: int, counted: int, expected: int) -> None:
         if abs(counted - expected) > max(8, 0.005 * expected):
@@ -275,7 +292,13 @@ class Runner:
         draft.last_text = text
         if not draft.asks and exchange.first_token_ms is not None:
             draft.cold_ttft_ms = self._climb_ms + exchange.first_token_ms
-        record = ask_record(ask, exchange, self._script.tail_tokens(ask))
+        record = ask_record(
+            ask,
+            exchange,
+            self._script.tail_tokens(ask),
+            foreign=self._script.foreign_codes(ask),
+            origin_ns=self._origin_ns,
+        )
         draft.asks.append(record)
         if self._script.native and not cells.warm(record):
             draft.notes.append(
@@ -292,7 +315,7 @@ class Runner:
             ignore_eos=True,
         )
         self._prefilled_tokens += exchange.new_tokens or 0
-        draft.generations.append(generation_record(exchange))
+        draft.generations.append(generation_record(exchange, origin_ns=self._origin_ns))
 
     def _control(self, position: str) -> None:
         text = self._script.filler("control", CONTROL_TOKENS)
@@ -308,10 +331,15 @@ class Runner:
                 {
                     "position": position,
                     "prefills": [
-                        prefill_record(x, "cold_repeat", planned_cached_tokens=0) for x in exchanges
+                        prefill_record(
+                            x, "cold_repeat", planned_cached_tokens=0, origin_ns=self._origin_ns
+                        )
+                        for x in exchanges
                     ],
                     "generations": [
-                        generation_record(x).model_copy(update={"new_tokens": None})
+                        generation_record(x, origin_ns=self._origin_ns).model_copy(
+                            update={"new_tokens": None}
+                        )
                         for x in exchanges
                     ],
                 }
@@ -335,44 +363,6 @@ class Runner:
 
 
 _CAUSES = frozenset(get_args(Failure.model_fields["cause"].annotation))
-
-
-def cliff_sentence(cliff: Cliff) -> str:
-    """A cliff as one sentence."""
-    return (
-        f"cliff: from {cliff.at_tokens} tokens on the prefill runs at {cliff.seen_tok_s:.0f} tok/s "
-        f"where its own curve says {cliff.expected_tok_s:.0f} ({cliff.factor:.0f} times slower)"
-    )
-
-
-class _Progress:
-    """Follows one prefill: a forecast of what is left, and cliffs said the moment they are one.
-
-    The curve is refitted at most once a second, so that on a CPU the fit does not compete with
-    the server.
-    """
-
-    def __init__(self, depth: int, watch: PrefillWatch, reporter: Reporter) -> None:
-        self._depth, self._watch, self._reporter = depth, watch, reporter
-        self._from_tokens: int | None = None
-        self._from_s = 0.0
-        self.cliffs: list[Cliff] = []
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.perf_counter()
-        if self._from_tokens is None:
-            self._from_tokens, self._from_s = done, now
-        elif now - self._from_s >= _WATCH_EVERY_S and done > self._from_tokens:
-            chunk = Chunk(
-                start_tokens=self._from_tokens, end_tokens=done, ms=(now - self._from_s) * 1e3
-            )
-            self._from_tokens, self._from_s = done, now
-            if cliff := self._watch.add(chunk):
-                self.cliffs.append(cliff)
-                self._reporter.say(cliff_sentence(cliff))
-        left = self._watch.remaining_ms(total)
-        eta_s = None if left is None or done >= total else left.ms / 1e3
-        self._reporter.progress(self._depth, done, total, eta_s)
 
 
 class _Draft:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 
 from harness.core.background import lines
+from harness.core.failures import ForeignOrigin
 from harness.core.haystack import Segment, build
 from harness.core.needles import Ask, CodeSource, Needle, Order, make_ask, needle_names
 from harness.core.plan import make_plan
@@ -23,6 +24,7 @@ class Script:
         self._rng = random.Random(f"asks/{settings.seed}")
         self.codes = CodeSource(random.Random(f"codes/{settings.seed}"))
         self.native = native
+        self._controls: list[str] = []
         self._tokens_per_char = None if native else _tokens_per_character(client)
         sample = _sample_ask()
         self.head, self._end = self._wrapping(sample) if native else ("", "")
@@ -81,7 +83,19 @@ class Script:
     def ask(self, depth: int, order: Order) -> Ask:
         """New questions (with a new local control) about the rung's needles."""
         needles = [placed.needle for placed in self.segment(depth).needles]
-        return make_ask(needles, self.codes, order, self._rng)
+        ask = make_ask(needles, self.codes, order, self._rng)
+        self._controls.append(ask.control.code)
+        return ask
+
+    def foreign_codes(self, ask: Ask) -> dict[str, ForeignOrigin]:
+        """Codes `ask` does not ask for: other rungs' needles and earlier requests' controls."""
+        foreign: dict[str, ForeignOrigin] = {
+            placed.needle.code: "unasked_needle" for s in self.segments for placed in s.needles
+        }
+        foreign |= dict.fromkeys(self._controls, "earlier_request")
+        return {
+            code: origin for code, origin in foreign.items() if code not in ask.expected.values()
+        }
 
     def filler(self, name: str, tokens: int) -> str:
         """About `tokens` tokens of plain background, the same for every run."""

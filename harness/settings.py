@@ -53,6 +53,7 @@ class Settings(BaseModel):
     idle_timeout_s: float = 900.0
     ready_timeout_s: float = 600.0
     wait_lock_s: float = 0.0
+    wait_quiet_s: float | None = None
 
     def band_of(self, metric: str) -> float:
         """Noise band of a metric as a share: its own, else general, else default."""
@@ -166,6 +167,7 @@ _KEY_NAMES = {
     "idle_timeout": "idle_timeout_s",
     "ready_timeout": "ready_timeout_s",
     "wait_lock": "wait_lock_s",
+    "wait_quiet": "wait_quiet_s",
 }
 
 

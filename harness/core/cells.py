@@ -1,10 +1,19 @@
 """From records to samples: what each (depth, metric) cell was measured from. Nothing is judged."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from harness.core.metrics import GENERATION, MEMORY, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.core.records import AskRecord, Chunk, Generation, Prefill, Rung, RunRecord, Strict
+from harness.core.records import (
+    AskRecord,
+    Chunk,
+    Generation,
+    Prefill,
+    Rung,
+    RunRecord,
+    Strict,
+    Timed,
+)
 
 REUSE_TOLERANCE_TOKENS = 16
 """A question may read this many tokens more than its tail (seams, template) and still be warm."""
@@ -30,15 +39,29 @@ class Samples(Strict):
     cold_ttft_ms: float | None = None
 
 
-def samples_of(rung: Rung) -> Samples:
-    """The samples of one rung."""
-    passes = [p for p in rung.prefills if p.kind != "cold_repeat"] or list(rung.prefills)
-    start = passes[-1].planned_cached_tokens if passes else 0
+def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
+    """The samples of one rung: those nobody disturbed, or with `contended` all of them.
+
+    Answers count either way: load makes them late, not wrong.
+    """
+    climbs = [p for p in rung.prefills if p.kind != "cold_repeat"]
+    if not contended:
+        rung = rung.model_copy(
+            update={
+                "prefills": tuple(p for p in rung.prefills if p.contention is None),
+                "generations": tuple(g for g in rung.generations if g.contention is None),
+            }
+        )
+    start = climbs[-1].planned_cached_tokens if climbs else 0
     return Samples(
         chunks=_curve(rung.prefills, start),
         prefill_tok_s=_prefill_rates(rung.prefills, start),
         generation_tok_s=tuple(r for g in rung.generations if (r := generation_rate(g))),
-        ttft_ms=tuple(a.ttft_ms for a in rung.asks if a.ttft_ms is not None and warm(a)),
+        ttft_ms=tuple(
+            a.ttft_ms
+            for a in rung.asks
+            if a.ttft_ms is not None and warm(a) and (contended or a.contention is None)
+        ),
         memory_gib=tuple(
             ((m.rss_bytes or 0) + (m.device_bytes or 0)) / GIB
             for m in rung.memory
@@ -73,6 +96,16 @@ def warm(ask: AskRecord) -> bool:
     if ask.new_tokens is None:
         return False
     return ask.new_tokens <= ask.planned_new_tokens + REUSE_TOLERANCE_TOKENS
+
+
+def disturbances(rung: Rung, metric: Metric) -> tuple[str, ...]:
+    """What disturbed the samples of one metric, a sentence per disturbed sample."""
+    sources: dict[str, Sequence[Timed]] = {
+        PREFILL.name: rung.prefills,
+        GENERATION.name: rung.generations,
+        TTFT.name: rung.asks,
+    }
+    return tuple(s.contention for s in sources.get(metric.name, ()) if s.contention is not None)
 
 
 def generation_rate(generation: Generation) -> float | None:

@@ -18,6 +18,17 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class Timed(Strict):
+    """A measured request: from when to when, in seconds since the run began, and who disturbed it.
+
+    `contention` is one sentence, `None` when nothing was seen (or nothing watched: see the events).
+    """
+
+    start_s: float | None = None
+    end_s: float | None = None
+    contention: str | None = None
+
+
 class Chunk(Strict):
     """One batch of a prefill: tokens `start_tokens..end_tokens` of the prompt, read in `ms`."""
 
@@ -26,7 +37,7 @@ class Chunk(Strict):
     ms: float
 
 
-class Prefill(Strict):
+class Prefill(Timed):
     """One prefill request without questions (`n_predict` 0).
 
     `new_tokens` were processed, `cached_tokens` reused and `planned_cached_tokens` should have
@@ -42,11 +53,13 @@ class Prefill(Strict):
     chunks: tuple[Chunk, ...] = ()
 
 
-class AskRecord(Strict):
+class AskRecord(Timed):
     """One retrieval request and everything it said.
 
     `ttft_ms` is client-side: request sent to first token. `expected` and `given` map question
     number to code. `planned_new_tokens` is what should have been read anew (the tail).
+    `failure_class`, its reason and evidence are `core.failures`' diagnosis; `invalid` says why the
+    answer tells nothing of distant retrieval (control_failed, budget, contaminated).
     """
 
     order: Literal["forward", "reversed", "shuffled"]
@@ -68,9 +81,13 @@ class AskRecord(Strict):
     predicted_ms: float | None
     ttft_ms: float | None
     wall_ms: float
+    failure_class: str = "right"
+    failure_reason: str = ""
+    invalid: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
 
 
-class Generation(Strict):
+class Generation(Timed):
     """One generation repeat with `ignore_eos`.
 
     `server_ms` is the server's time for `predicted_tokens` (the rate is their quotient);

@@ -7,82 +7,26 @@ cell says never exceeds what its samples show.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Literal
 
-from harness.core import laws
 from harness.core.baseline import Baseline
-from harness.core.cells import Samples, generation_rate, prefill_rate, samples_of, values_of
+from harness.core.cells import Samples, disturbances, samples_of, values_of
 from harness.core.curve import curve_estimate, decide_curve
-from harness.core.drift import Drift, drift_between
+from harness.core.drift import Drift
 from harness.core.metrics import GENERATION, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.core.records import AskRecord, Rung, RunRecord
+from harness.core.outcomes import CellVerdict, Outcome, failed, no_baseline
+from harness.core.plausible import broken_law, drifts
+from harness.core.records import Rung, RunRecord
+from harness.core.retrieval import judge_retrieval
 from harness.core.stats import (
     Decision,
     Estimate,
     Unjudgeable,
     decide,
-    decide_proportion,
-    proportion_estimate,
     ratio_estimate,
     significant_in_run,
 )
 
-Outcome = Literal[
-    "PASS",
-    "IMPROVED",
-    "REGRESSED",
-    "INCONCLUSIVE",
-    "INVALID",
-    "NO_BASELINE",
-    "INCOMPARABLE",
-    "ERROR",
-]
 SPEED = ("speed", "latency")
-DRIFT_CONFIDENCE = 0.99
-
-NEXT_STEPS: dict[str, str] = {
-    "no_baseline": "run it once more, then accept both runs with `harness baseline update`",
-    "no_depth": "accept runs that reach this depth with `harness baseline update`",
-    "regressed": "run it again to confirm; if the change is meant, accept it with "
-    "`harness baseline update`",
-    "improved": "if it stays, accept it with `harness baseline update`, so that its loss is seen",
-    "noise": "run it again on a quiet machine, or accept more baseline runs",
-    "too_few": "raise --repeats, lower the server's -b for a finer curve, or run it again",
-    "drift": "let the machine settle (heat, power, updates) and run it again",
-    "control": "read the answer in the record: the model or engine fails even without distance",
-    "budget": "raise --answer-tokens, or turn the model's thinking off",
-    "answers": "mend the answers first; the speed is kept in the record and not judged",
-    "impossible": "look for what else ran on the machine, and run it again",
-    "not_measured": "see the reason; this kind of server may not report it",
-    "error": "see the failure and the server's log, mend it and run again",
-    "together": "run it again: one cell of many, judged at once, is not yet beyond chance",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class CellVerdict:
-    """One cell. `measured` and `baseline` are locations in the metric's unit; `change`, `low` and
-    `high` are shares of the baseline (-0.2: 20 % less). `code` keys `NEXT_STEPS`.
-    """
-
-    depth: int
-    metric: Metric
-    outcome: Outcome
-    code: str | None
-    message: str
-    measured: float | None = None
-    baseline: float | None = None
-    change: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n_current: int = 0
-    n_baseline: int = 0
-    p_no_change: float | None = None
-
-    @property
-    def next_step(self) -> str | None:
-        """What to do about it; `None` for a plain PASS."""
-        return NEXT_STEPS.get(self.code) if self.code else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +76,11 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
         if (rung := record.rung(depth)) is not None
         for cell in _rung_cells(record, rung, baseline, bands)
     ]
-    drifts = _drifts(record, bands)
+    moved = drifts(record, bands)
     cells = _hold_run_level(cells)
-    if worst := next((d for d in drifts if d.state == "drifted"), None):
+    if worst := next((d for d in moved if d.state == "drifted"), None):
         cells = [_drifted(cell, worst) for cell in cells]
-    return RunVerdict(tuple(cells), drifts, differences(record, baseline))
+    return RunVerdict(tuple(cells), moved, differences(record, baseline))
 
 
 def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[str]:
@@ -181,7 +125,7 @@ def _rung_cells(
 ) -> list[CellVerdict]:
     mine = samples_of(rung)
     runs = baseline.samples(rung.depth) if baseline is not None else []
-    retrieval = _retrieval(rung, mine, runs, baseline)
+    retrieval = judge_retrieval(rung, mine, runs, baseline)
     cells = []
     for metric in METRICS.values():
         if metric is RETRIEVAL:
@@ -196,7 +140,7 @@ def _rung_cells(
                     code="answers",
                     message=f"not judged, the answers are invalid: {retrieval.message}",
                 )
-            elif broken := _broken_law(metric, record, rung):
+            elif broken := broken_law(metric, record, rung):
                 cell = replace(
                     cell, outcome="INVALID", code="impossible", message=f"impossible: {broken}"
                 )
@@ -213,27 +157,31 @@ def _measured(
     band: float,
 ) -> CellVerdict:
     values = values_of(metric, mine)
+    shown = values or values_of(metric, samples_of(rung, contended=True))
     cell = CellVerdict(
-        rung.depth, metric, "PASS", None, "", measured=median(values) if values else None
+        rung.depth, metric, "PASS", None, "", measured=median(shown) if shown else None
     )
+    disturbed = disturbances(rung, metric)
+    if disturbed and not values:
+        return replace(cell, outcome="INCONCLUSIVE", code="contention", message=disturbed[-1])
     if not values:
         if rung.failure is not None:
-            return replace(cell, outcome="ERROR", code="error", message=_failed(rung))
+            return replace(cell, outcome="ERROR", code="error", message=failed(rung))
         return replace(
             cell, outcome="INCONCLUSIVE", code="not_measured", message="not measured at this rung"
         )
     theirs = [values_of(metric, run) for run in runs]
     pooled = [median(v) for v in theirs if v]
     if not pooled:
-        return _no_baseline(cell, baseline)
+        return no_baseline(cell, baseline)
     cell = replace(cell, baseline=median(pooled))
     decision, estimate = _compare(metric, mine, runs, band)
     if isinstance(estimate, Unjudgeable):
         return replace(
             cell,
             outcome="INCONCLUSIVE",
-            code="too_few",
-            message=f"{estimate.reason}; needed: {estimate.needed}",
+            code="contention" if disturbed else "too_few",
+            message=disturbed[-1] if disturbed else f"{estimate.reason}; needed: {estimate.needed}",
         )
     cell = replace(
         cell,
@@ -283,75 +231,6 @@ def _departure(metric: Metric, mine: Samples, runs: Sequence[Samples], band: flo
     return curve.departure.sentence
 
 
-def _retrieval(
-    rung: Rung, mine: Samples, runs: Sequence[Samples], baseline: Baseline | None
-) -> CellVerdict:
-    right, asked, controls_right, controls = mine.retrieval
-    cell = CellVerdict(
-        rung.depth, RETRIEVAL, "PASS", None, "", measured=float(right) if asked else None
-    )
-    if not asked:
-        message = _failed(rung) if rung.failure else "no question was asked at this rung"
-        return replace(cell, outcome="ERROR", code="error", message=message)
-    said = f"{right}/{asked} right, local control {controls_right}/{controls}"
-    if cut := next((a for a in rung.asks if _cut(a)), None):
-        return replace(
-            cell,
-            outcome="INVALID",
-            code="budget",
-            message=f"{said}; an answer was cut after {cut.predicted_tokens} tokens",
-        )
-    if controls_right < controls:
-        return replace(
-            cell, outcome="INVALID", code="control", message=f"{said}: the local control failed"
-        )
-    base_right = sum(run.retrieval[0] for run in runs)
-    base_asked = sum(run.retrieval[1] for run in runs)
-    if not base_asked:
-        return replace(_no_baseline(cell, baseline), message=f"{said}; {_absent(baseline)}")
-    cell = replace(cell, baseline=base_right / base_asked * asked)
-    estimate = proportion_estimate(right, asked, base_right, base_asked)
-    if isinstance(estimate, Unjudgeable):
-        return replace(
-            cell, outcome="INCONCLUSIVE", code="too_few", message=f"{said}; {estimate.reason}"
-        )
-    cell = replace(
-        cell,
-        change=estimate.difference,
-        low=estimate.low,
-        high=estimate.high,
-        n_current=asked,
-        n_baseline=base_asked,
-    )
-    decision = decide_proportion(estimate)
-    said = f"{said}; baseline {base_right}/{base_asked}"
-    if decision == "UNDECIDED":
-        return replace(cell, outcome="INCONCLUSIVE", code="noise", message=said)
-    code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
-    return replace(cell, outcome=decision, code=code, message=said)
-
-
-def _cut(ask: AskRecord) -> bool:
-    wrong = ask.needles_right < ask.needles_asked or not ask.control_right
-    return ask.finish_reason == "length" and wrong and len(ask.given) < len(ask.expected)
-
-
-def _no_baseline(cell: CellVerdict, baseline: Baseline | None) -> CellVerdict:
-    code = "no_baseline" if baseline is None else "no_depth"
-    return replace(cell, outcome="NO_BASELINE", code=code, message=_absent(baseline))
-
-
-def _absent(baseline: Baseline | None) -> str:
-    if baseline is None:
-        return "no baseline for this machine, model and configuration"
-    return "the baseline has no accepted run at this depth"
-
-
-def _failed(rung: Rung) -> str:
-    assert rung.failure is not None
-    return f"{rung.failure.cause}: {rung.failure.message}"
-
-
 def _change(cell: CellVerdict) -> str:
     assert cell.change is not None
     assert cell.low is not None
@@ -360,62 +239,6 @@ def _change(cell: CellVerdict) -> str:
 
 
 # -- laws, drift and many cells at once -----------------------------------------------------
-
-
-def _broken_law(metric: Metric, record: RunRecord, rung: Rung) -> str | None:
-    found: list[laws.Violation | None] = []
-    if metric is PREFILL:
-        for prefill in rung.prefills:
-            found.append(laws.positive_time("the prefill", prefill.wall_ms))
-            if prefill.server_ms is not None:
-                found.append(
-                    laws.clock_covers_server("prefill", prefill.wall_ms, prefill.server_ms)
-                )
-    if metric is GENERATION:
-        for generation in rung.generations:
-            if generation.server_ms is not None:
-                found.append(
-                    laws.enough_tokens(
-                        "generation", generation.predicted_tokens, generation.server_ms, min_ms=1.0
-                    )
-                )
-                found.append(
-                    laws.clock_covers_server("generation", generation.wall_ms, generation.server_ms)
-                )
-        if not any(g.draft_tokens for g in rung.generations):
-            found.append(_depth_law(record, rung))
-    return next((v.sentence for v in found if v is not None), None)
-
-
-def _depth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:
-    at_zero = [r for c in record.controls for g in c.generations if (r := generation_rate(g))]
-    at_depth = samples_of(rung).generation_tok_s
-    return laws.depth_costs(at_zero, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
-
-
-def _drifts(record: RunRecord, bands: Bands) -> tuple[Drift, ...]:
-    before = [c for c in record.controls if c.position == "before"]
-    after = [c for c in record.controls if c.position == "after"]
-    if not before or not after:
-        return ()
-    found = []
-    for metric, rates in (
-        (
-            GENERATION,
-            [
-                [r for g in c.generations if (r := generation_rate(g))]
-                for c in (before[0], after[-1])
-            ],
-        ),
-        (
-            PREFILL,
-            [[r for p in c.prefills if (r := prefill_rate(p))] for c in (before[0], after[-1])],
-        ),
-    ):
-        drift = drift_between(*rates, band=bands[metric.name], confidence=DRIFT_CONFIDENCE)
-        if not isinstance(drift, Unjudgeable):
-            found.append(drift)
-    return tuple(found)
 
 
 def _drifted(cell: CellVerdict, drift: Drift) -> CellVerdict:

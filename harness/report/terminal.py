@@ -8,7 +8,8 @@ from rich.text import Text
 
 from harness.core.cells import samples_of
 from harness.core.records import RunRecord
-from harness.core.verdict import CellVerdict, Outcome, RunVerdict
+from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.verdict import RunVerdict
 from harness.report.text import rendered
 
 STYLES: dict[Outcome, str] = {

@@ -6,8 +6,9 @@ import pytest
 
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.metrics import METRICS
+from harness.core.outcomes import CellVerdict
 from harness.core.records import Failure, Rung, RunRecord
-from harness.core.verdict import CellVerdict, judge, undecided
+from harness.core.verdict import judge, undecided
 from tests.unit.made_up import ask, control, record, rung
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}
@@ -123,7 +124,7 @@ def test_a_failed_local_control_makes_the_rung_invalid() -> None:
 
 
 def test_an_answer_cut_by_its_budget_is_invalid() -> None:
-    cut = ask(2, control=False, finish_reason="length", given={1: "MEM-000001", 2: "MEM-000002"})
+    cut = ask(2, finish_reason="length", failure_class="budget", invalid=("budget",))
     found = cell(record(rung(asks=[cut] * 3)), two(rung()), "retrieval")
     assert (found.outcome, found.code) == ("INVALID", "budget")
 

@@ -1,0 +1,80 @@
+"""Outcomes: one per cell, with its reason and what to do next."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.core.baseline import Baseline
+from harness.core.metrics import Metric
+from harness.core.records import Rung
+
+Outcome = Literal[
+    "PASS",
+    "IMPROVED",
+    "REGRESSED",
+    "INCONCLUSIVE",
+    "INVALID",
+    "NO_BASELINE",
+    "INCOMPARABLE",
+    "ERROR",
+]
+NEXT_STEPS: dict[str, str] = {
+    "no_baseline": "run it once more, then accept both runs with `harness baseline update`",
+    "no_depth": "accept runs that reach this depth with `harness baseline update`",
+    "regressed": "run it again to confirm; if the change is meant, accept it with "
+    "`harness baseline update`",
+    "improved": "if it stays, accept it with `harness baseline update`, so that its loss is seen",
+    "noise": "run it again on a quiet machine, or accept more baseline runs",
+    "too_few": "raise --repeats, lower the server's -b for a finer curve, or run it again",
+    "contention": "stop what is named, or start with --wait-quiet SECONDS, and run it again",
+    "drift": "let the machine settle (heat, power, updates) and run it again",
+    "control": "read the answer in the record: the model or engine fails even without distance",
+    "contaminated": "the server mixed two requests' states; do not trust its answers, report it",
+    "budget": "raise --answer-tokens, or turn the model's thinking off",
+    "answers": "mend the answers first; the speed is kept in the record and not judged",
+    "impossible": "look for what else ran on the machine, and run it again",
+    "not_measured": "see the reason; this kind of server may not report it",
+    "error": "see the failure and the server's log, mend it and run again",
+    "together": "run it again: one cell of many, judged at once, is not yet beyond chance",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CellVerdict:
+    """One cell. `measured` and `baseline` are locations in the metric's unit; `change`, `low` and
+    `high` are shares of the baseline (-0.2: 20 % less). `code` keys `NEXT_STEPS`.
+    """
+
+    depth: int
+    metric: Metric
+    outcome: Outcome
+    code: str | None
+    message: str
+    measured: float | None = None
+    baseline: float | None = None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n_current: int = 0
+    n_baseline: int = 0
+    p_no_change: float | None = None
+
+    @property
+    def next_step(self) -> str | None:
+        """What to do about it; `None` for a plain PASS."""
+        return NEXT_STEPS.get(self.code) if self.code else None
+
+
+def no_baseline(cell: CellVerdict, baseline: Baseline | None) -> CellVerdict:
+    code = "no_baseline" if baseline is None else "no_depth"
+    return replace(cell, outcome="NO_BASELINE", code=code, message=absence(baseline))
+
+
+def absence(baseline: Baseline | None) -> str:
+    if baseline is None:
+        return "no baseline for this machine, model and configuration"
+    return "the baseline has no accepted run at this depth"
+
+
+def failed(rung: Rung) -> str:
+    assert rung.failure is not None
+    return f"{rung.failure.cause}: {rung.failure.message}"

@@ -1,0 +1,68 @@
+"""Whether a record's numbers can be true at all: physical laws, and controls that held still."""
+
+from collections.abc import Mapping
+
+from harness.core import laws
+from harness.core.cells import generation_rate, prefill_rate, samples_of
+from harness.core.drift import Drift, drift_between
+from harness.core.metrics import GENERATION, PREFILL, Metric
+from harness.core.records import Rung, RunRecord
+from harness.core.stats import Unjudgeable
+
+DRIFT_CONFIDENCE = 0.99
+
+
+def broken_law(metric: Metric, record: RunRecord, rung: Rung) -> str | None:
+    found: list[laws.Violation | None] = []
+    if metric is PREFILL:
+        for prefill in rung.prefills:
+            found.append(laws.positive_time("the prefill", prefill.wall_ms))
+            if prefill.server_ms is not None:
+                found.append(
+                    laws.clock_covers_server("prefill", prefill.wall_ms, prefill.server_ms)
+                )
+    if metric is GENERATION:
+        for generation in rung.generations:
+            if generation.server_ms is not None:
+                found.append(
+                    laws.enough_tokens(
+                        "generation", generation.predicted_tokens, generation.server_ms, min_ms=1.0
+                    )
+                )
+                found.append(
+                    laws.clock_covers_server("generation", generation.wall_ms, generation.server_ms)
+                )
+        if not any(g.draft_tokens for g in rung.generations):
+            found.append(_depth_law(record, rung))
+    return next((v.sentence for v in found if v is not None), None)
+
+
+def _depth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:
+    at_zero = [r for c in record.controls for g in c.generations if (r := generation_rate(g))]
+    at_depth = samples_of(rung).generation_tok_s
+    return laws.depth_costs(at_zero, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
+
+
+def drifts(record: RunRecord, bands: Mapping[str, float]) -> tuple[Drift, ...]:
+    before = [c for c in record.controls if c.position == "before"]
+    after = [c for c in record.controls if c.position == "after"]
+    if not before or not after:
+        return ()
+    found = []
+    for metric, rates in (
+        (
+            GENERATION,
+            [
+                [r for g in c.generations if (r := generation_rate(g))]
+                for c in (before[0], after[-1])
+            ],
+        ),
+        (
+            PREFILL,
+            [[r for p in c.prefills if (r := prefill_rate(p))] for c in (before[0], after[-1])],
+        ),
+    ):
+        drift = drift_between(*rates, band=bands[metric.name], confidence=DRIFT_CONFIDENCE)
+        if not isinstance(drift, Unjudgeable):
+            found.append(drift)
+    return tuple(found)

@@ -1,0 +1,72 @@
+"""The verdict on a rung's answers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.core.baseline import Baseline
+from harness.core.cells import Samples
+from harness.core.metrics import RETRIEVAL
+from harness.core.outcomes import CellVerdict, absence, failed, no_baseline
+from harness.core.records import Rung
+from harness.core.stats import Unjudgeable, decide_proportion, proportion_estimate
+
+
+def judge_retrieval(
+    rung: Rung, mine: Samples, runs: Sequence[Samples], baseline: Baseline | None
+) -> CellVerdict:
+    right, asked, controls_right, controls = mine.retrieval
+    cell = CellVerdict(
+        rung.depth, RETRIEVAL, "PASS", None, "", measured=float(right) if asked else None
+    )
+    if not asked:
+        message = failed(rung) if rung.failure else "no question was asked at this rung"
+        return replace(cell, outcome="ERROR", code="error", message=message)
+    said = f"{right}/{asked} right, local control {controls_right}/{controls}"
+    if wrong := _diagnoses(rung):
+        said = f"{said} ({wrong})"
+    for reason, (code, text) in _INVALID.items():
+        if any(reason in ask.invalid for ask in rung.asks):
+            return replace(cell, outcome="INVALID", code=code, message=f"{said}: {text}")
+    base_right = sum(run.retrieval[0] for run in runs)
+    base_asked = sum(run.retrieval[1] for run in runs)
+    if not base_asked:
+        return replace(no_baseline(cell, baseline), message=f"{said}; {absence(baseline)}")
+    cell = replace(cell, baseline=base_right / base_asked * asked)
+    estimate = proportion_estimate(right, asked, base_right, base_asked)
+    if isinstance(estimate, Unjudgeable):
+        return replace(
+            cell, outcome="INCONCLUSIVE", code="too_few", message=f"{said}; {estimate.reason}"
+        )
+    cell = replace(
+        cell,
+        change=estimate.difference,
+        low=estimate.low,
+        high=estimate.high,
+        n_current=asked,
+        n_baseline=base_asked,
+    )
+    decision = decide_proportion(estimate)
+    said = f"{said}; baseline {base_right}/{base_asked}"
+    if decision == "UNDECIDED":
+        return replace(cell, outcome="INCONCLUSIVE", code="noise", message=said)
+    outcome_code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
+    return replace(cell, outcome=decision, code=outcome_code, message=said)
+
+
+_INVALID = {
+    "contaminated": ("contaminated", "a code of an earlier request came back"),
+    "budget": ("budget", "an answer was cut by its token budget"),
+    "control_failed": ("control", "the local control failed"),
+}
+
+
+def _diagnoses(rung: Rung) -> str:
+    """The classes of the wrong answers, each with the order of asking and its reason, once."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for ask in rung.asks:
+        if ask.failure_class != "right":
+            said.setdefault((ask.failure_class, ask.failure_reason), []).append(ask.order)
+    return "; ".join(
+        f"{kind.replace('_', ' ')} when asked {', '.join(dict.fromkeys(orders))}: {reason}"
+        for (kind, reason), orders in said.items()
+    )

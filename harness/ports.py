@@ -1,0 +1,42 @@
+"""What the runner needs from outside, as protocols."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from harness.core.records import MemorySample, Rung
+
+
+class Reporter(Protocol):
+    """What the runner tells a person while it works."""
+
+    def say(self, text: str) -> None:
+        """One line about the run."""
+
+    def progress(
+        self, depth: int, done_tokens: int, total_tokens: int, eta_s: float | None
+    ) -> None:
+        """`done_tokens` of the rung's prompt have been read, `eta_s` seconds are left."""
+
+
+class MemoryReader(Protocol):
+    """Reads the memory of the server's process tree."""
+
+    def sample(self) -> MemorySample:
+        """Memory now."""
+
+
+class Watcher(Protocol):
+    """Watches the machine's other load."""
+
+    def mark(self) -> None:
+        """Take a reading now."""
+
+    def contention(self, start_ns: int, end_ns: int) -> str | None:
+        """What disturbed a window of `time.perf_counter_ns`, as one sentence."""
+
+    def account(self) -> dict[str, object]:
+        """What was and was not watched, and the whole run in numbers."""
+
+
+Undecided = Callable[[Rung], frozenset[str]]
+"""Names of metrics whose verdict at this rung needs more samples (empty: enough)."""
