@@ -127,7 +127,7 @@ def curve_estimate(
     if isinstance(paired, Unjudgeable):
         return paired
     count = paired.weight.size
-    overall = _stretch(paired, 0, count, confidence, prior)
+    overall = _over(paired, range(count), confidence, prior)
     departure = _departure(paired, band, confidence, prior)
     return CurveEstimate(overall, departure, paired.set_aside)
 
@@ -135,19 +135,17 @@ def curve_estimate(
 def decide_curve(curve: CurveEstimate, *, band: float) -> Decision:
     """The three-way rule on a curve: a departure that lasts to the end counts like the whole.
 
-    A stretch that ends again before the curve does (something passed by, more likely than a
-    change of the build) only keeps the whole from being a PASS. If the whole says the opposite of
-    the stretch, nothing is decided.
+    A stretch that ends again before the curve does is more likely something that passed by than a
+    change of the build: it decides nothing, whatever the whole says. Nor is anything decided when
+    whole and departure say opposite things.
     """
     whole = decide(curve.overall, band=band, direction="higher")
     if curve.departure is None:
         return whole
-    part = decide(curve.departure.estimate, band=band, direction="higher")
     if not curve.departure.to_end:
-        part = "UNDECIDED"
-    if whole == "PASS" or whole == "UNDECIDED":
-        return part
-    return whole if part in (whole, "UNDECIDED") else "UNDECIDED"
+        return "UNDECIDED"
+    part = decide(curve.departure.estimate, band=band, direction="higher")
+    return part if whole in ("PASS", "UNDECIDED", part) else "UNDECIDED"
 
 
 def _pair(
@@ -266,16 +264,17 @@ def _set_aside(log_ratio: Floats, sd: float) -> tuple[Floats, NDArray[np.bool_]]
     return np.where(outlying, middle, log_ratio), outlying
 
 
-def _stretch(
-    paired: _Paired, first: int, last: int, confidence: float, prior: NoisePrior
+def _over(
+    paired: _Paired, members: Sequence[int], confidence: float, prior: NoisePrior
 ) -> Estimate:
-    """Interval of the speed ratio over batches `first..last` (exclusive)."""
-    weight = paired.weight[first:last] / paired.weight[first:last].sum()
-    locations = paired.log_ratio[:, first:last] @ weight
+    """Interval of the speed ratio over the batches `members`, weighted by their time."""
+    where = np.asarray(members)
+    weight = paired.weight[where] / paired.weight[where].sum()
+    locations = paired.log_ratio[:, where] @ weight
     inflation = (1.0 + paired.correlation) / (1.0 - paired.correlation)
     share = min(1.0, float((weight**2).sum()) * inflation)
     side = paired.chunk_variance / 2.0
-    count = last - first
+    count = len(members)
     return combine(
         0.0,
         [-float(v) for v in locations],
@@ -293,14 +292,17 @@ def _stretch(
 def _departure(
     paired: _Paired, band: float, confidence: float, prior: NoisePrior
 ) -> Departure | None:
-    """The stretch furthest from "no change" among those wholly beyond the band, if any."""
+    """The stretch furthest from "no change" among those wholly beyond the band, if any.
+
+    If the rest of the curve lies beyond the band as well, the departure is the whole curve.
+    """
     count = paired.weight.size
     found: list[tuple[float, Departure]] = []
     fitted = _levels(paired)
     # The stretch is chosen because it stands out among about `count` others: judge it that hard.
     strict = confidence if len(fitted) == 1 else 1.0 - (1.0 - confidence) / count
     levels = [
-        (first, last, _beyond(_stretch(paired, first, last, strict, prior), band))
+        (first, last, _beyond(_over(paired, range(first, last), strict, prior), band))
         for first, last in fitted
     ]
     for beyond, group in itertools.groupby(levels, key=lambda level: level[2]):
@@ -308,9 +310,13 @@ def _departure(
             continue
         stretches = list(group)
         first, last = stretches[0][0], stretches[-1][1]
-        estimate = _stretch(paired, first, last, strict, prior)
+        estimate = _over(paired, range(first, last), strict, prior)
         if not _borne_by_most(paired.raw[:, first:last], estimate.ratio, band):
             continue
+        rest = [*range(first), *range(last, count)]
+        if rest and _beyond(_over(paired, rest, confidence, prior), band) == beyond:
+            first, last = 0, count
+            estimate = _over(paired, range(count), confidence, prior)
         place = Departure(paired.starts[first], paired.ends[last - 1], last == count, estimate)
         found.append((estimate.p_no_change, place))
     return min(found, key=lambda f: f[0])[1] if found else None
@@ -346,12 +352,12 @@ def _levels(paired: _Paired) -> list[tuple[int, int]]:
     for cut in range(shortest, count - shortest + 1):
         cost = error[0, cut] + error[cut, count] + penalty
         best = min(best, (cost, [(0, cut), (cut, count)]))
-    inner = error[:count, : count + 1] + error[0, :count, None] + error[None, :, count]
-    inner = inner[shortest : count - 2 * shortest + 1, 2 * shortest : count - shortest + 1]
-    if inner.size:
-        i, j = np.unravel_index(int(np.argmin(inner)), inner.shape)
-        first, last = int(i) + shortest, int(j) + 2 * shortest
-        cost = float(inner[i, j]) + 2.0 * penalty
+    inner = error + error[0, :, None] + error[None, :, count]
+    for first in range(shortest, count - 2 * shortest + 1):
+        last = (
+            first + shortest + int(np.argmin(inner[first, first + shortest : count - shortest + 1]))
+        )
+        cost = float(inner[first, last]) + 2.0 * penalty
         best = min(best, (cost, [(0, first), (first, last), (last, count)]))
     return best[1]
 

@@ -132,6 +132,23 @@ def test_a_disturbance_that_ends_is_named_but_does_not_convict() -> None:
     assert decide_curve(found, band=0.10) == "UNDECIDED"
 
 
+def test_a_disturbance_that_drags_the_whole_below_the_band_does_not_convict_either() -> None:
+    found = estimated(curve(64, seed=5, change=-0.5, first=20, last=52), baseline(64))
+    assert found.overall.high < 0.9
+    assert found.departure is not None
+    assert not found.departure.to_end
+    assert decide_curve(found, band=0.10) == "UNDECIDED"
+
+
+def test_a_faster_tail_and_a_slower_whole_decide_nothing() -> None:
+    current = curve(64, seed=6, change=-0.7, first=0, last=54)
+    current[54:] = [slowed(b, 0.6) for b in current[54:]]
+    found = estimated(current, baseline(64))
+    decisive = replace(found, departure=None)
+    assert decide_curve(decisive, band=0.10) == "REGRESSED"
+    assert decide_curve(found, band=0.10) == "UNDECIDED"
+
+
 def test_three_slow_batches_at_the_end_are_no_departure() -> None:
     current = curve(64, seed=8)
     current[-3:] = [slowed(b, 2.0) for b in current[-3:]]
