@@ -123,12 +123,22 @@ def test_at_tokens_counts_what_stands_before_the_needle(seed: int, background: B
 
 
 def test_the_same_seed_gives_the_same_document_and_another_another() -> None:
-    def text(seed: int) -> str:
-        made = build([(1, 900), (2, 1800)], words, codes(seed), seed=seed, background="plain")
-        return "".join(segment.text for segment in made)
+    def text(seed: int, background: Background) -> str:
+        (segment,) = grow([(1, 900)], {}, words, seed=seed, background=background)
+        return segment.text
 
-    assert text(1) == text(1)
-    assert text(1) != text(2)
+    assert text(1, "plain") == text(1, "plain")
+    assert text(1, "plain") != text(2, "plain")
+    assert text(1, "plain") != text(1, "hard")
+
+
+def test_the_same_seed_gives_the_same_names_and_another_others() -> None:
+    def labels(seed: int) -> list[str]:
+        (segment,) = build([(1, 900)], words, codes(), seed=seed, background="plain")
+        return [placed.needle.label for placed in segment.needles]
+
+    assert labels(1) == labels(1)
+    assert labels(1) != labels(2)
 
 
 def test_a_rung_that_ends_where_the_next_ones_needle_belongs() -> None:

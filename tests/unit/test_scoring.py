@@ -167,6 +167,14 @@ def test_a_name_that_looks_like_a_code_is_no_answer() -> None:
     assert got.codes == ()
 
 
+def test_a_name_with_a_year_is_no_code_of_its_question() -> None:
+    named = Question(1, Needle("MEMORY TARGET ALPHA-2024", A))
+    ask = Ask("forward", ASK.control, (named,))
+
+    assert score(ask, f"Q1: MEMORY TARGET ALPHA-2024 is {A}").all_right
+    assert score(ask, "Q1: MEMORY TARGET ALPHA-2024").given == {}
+
+
 def test_the_questions_read_back_are_no_answers() -> None:
     got = score(ASK, ASK.tail)
     assert got.given == {}
