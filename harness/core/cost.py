@@ -224,10 +224,18 @@ class PrefillWatch:
         self._slow: list[tuple[Chunk, float]] = []
         self._reached_tokens = 0
         self._model: CostModel | None = None
+        self._stale = False
 
     @property
     def model(self) -> CostModel | None:
-        """The curve fitted so far; None before the first chunk."""
+        """The curve fitted so far; None before the first chunk.
+
+        Fitted when asked for, not at every chunk: a fit takes milliseconds of a processor that the
+        server may be using.
+        """
+        if self._stale:
+            self._model = fit(self._fitted, self._ratio)
+            self._stale = False
         return self._model
 
     @property
@@ -248,20 +256,26 @@ class PrefillWatch:
             return self._cliff() if len(self._slow) == self._run else None
         self._slow.clear()
         self._fitted.append(chunk)
-        self._model = fit(self._fitted, self._ratio)
+        self._stale = True
         return None
 
     def remaining_ms(self, end_tokens: int) -> Estimate | None:
         """Forecast from the last chunk's end to `end_tokens`; None before the first chunk."""
-        if self._model is None:
+        model = self.model
+        if model is None:
             return None
-        return self._model.predict_ms(self._reached_tokens, end_tokens).scaled(self.slowdown)
+        return model.predict_ms(self._reached_tokens, end_tokens).scaled(self.slowdown)
 
     def _expected(self, chunk: Chunk) -> Estimate | None:
-        if self._model is None or len(self._fitted) < MIN_FITTED_CHUNKS:
+        """The curve's time for a chunk; None when it is too early or plainly needless to ask."""
+        if len(self._fitted) < MIN_FITTED_CHUNKS:
             return None
-        estimate = self._model.predict_ms(chunk.start_tokens, chunk.end_tokens)
-        return estimate if estimate.ms > 0 else None
+        recent = [_rate(c) for c in self._fitted[-MIN_FITTED_CHUNKS:]]
+        if _rate(chunk) <= self._factor / 2 * float(np.median(recent)):
+            return None
+        model = self.model
+        estimate = model.predict_ms(chunk.start_tokens, chunk.end_tokens) if model else None
+        return estimate if estimate and estimate.ms > 0 else None
 
     def _cliff(self) -> Cliff:
         chunks = [chunk for chunk, _ in self._slow]
@@ -274,6 +288,10 @@ class PrefillWatch:
             expected_tok_s=1000 * tokens / sum(c.ms / ratio for c, ratio in self._slow),
             seen_tok_s=1000 * tokens / ms,
         )
+
+
+def _rate(chunk: Chunk) -> float:
+    return chunk.ms / max(1, chunk.end_tokens - chunk.start_tokens)
 
 
 def _features(start_tokens: int, end_tokens: int, batches: int) -> Array:

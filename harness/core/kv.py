@@ -4,7 +4,9 @@ All sizes are bytes; GiB is 2^30 and GB is 10^9, and text must say which (a 7 % 
 been mistaken for agreement between theory and measurement before).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import linear_regression
 from typing import Literal
 
 from harness.core.layers import Layer, Metadata, model_layers
@@ -60,6 +62,14 @@ class KvTheory:
     parts: tuple[KvPart, ...]
     mtp: KvPart | None
     could_not_derive: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """Measured memory beyond theory: `constant_bytes` + `bytes_per_token` x context tokens."""
+
+    constant_bytes: float
+    bytes_per_token: float
 
 
 def kv_theory(
@@ -148,6 +158,19 @@ def kv_theory(
         mtp=mtp,
         could_not_derive=model.could_not_derive,
     )
+
+
+def excess(measured: Sequence[tuple[int, int, int]]) -> Excess | None:
+    """What was measured beyond theory, as a constant and a part per token of context.
+
+    `measured` holds (context tokens, measured bytes, theory's bytes), at two contexts or more; a
+    straight line by least squares. None for fewer than two different contexts.
+    """
+    contexts = [ctx for ctx, _, _ in measured]
+    if len(set(contexts)) < 2:
+        return None
+    line = linear_regression(contexts, [seen - theory for _, seen, theory in measured])
+    return Excess(constant_bytes=line.intercept, bytes_per_token=line.slope)
 
 
 def row_bytes(layer: Layer, type_k: str, type_v: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Single buffers against a device's limit: seed 2's refusals, and what llama.cpp logged."""
+"""Single buffers against a device's limit: a published 4M run's refusals, llama.cpp's own log."""
 
 from typing import Any
 
@@ -39,21 +39,21 @@ def over(check: BufferCheck) -> set[str]:
     return {buffer.kind for buffer in check.over}
 
 
-def seed2(ctx: int, cache_type: str, n_ubatch: int) -> BufferCheck:
+def qwen35_2b(ctx: int, cache_type: str, n_ubatch: int) -> BufferCheck:
     return check_buffers(
         QWEN35_2B, ctx, LIMIT, type_k=cache_type, type_v=cache_type, n_ubatch=n_ubatch
     )
 
 
-def test_seed2s_cliff_the_mask_of_ubatch_1024_at_1m() -> None:
-    check = seed2(1_048_576, "q8_0", 1024)
+def test_the_4m_reports_cliff_the_mask_of_ubatch_1024_at_1m() -> None:
+    check = qwen35_2b(1_048_576, "q8_0", 1024)
     assert sizes(check)["KQ mask"] == 2 * GIB
     assert "KQ mask" in over(check)  # exactly the limit is refused too
     assert check.fitting_ubatch == 512
 
 
-def test_seed2s_refused_scratch_to_the_byte() -> None:
-    check = seed2(1_049_088, "q8_0", 512)
+def test_the_4m_reports_refused_scratch_to_the_byte() -> None:
+    check = qwen35_2b(1_049_088, "q8_0", 512)
     assert sizes(check)["K+V scratch"] == 2_148_532_224
     assert over(check) == {"K+V scratch"}
     assert check.fitting_ctx_tokens == 1_048_576 - 256
@@ -69,13 +69,13 @@ def test_seed2s_refused_scratch_to_the_byte() -> None:
         ("q4_0", 128, {"K+V scratch"}),
     ],
 )
-def test_seed2s_4m_settings(cache_type: str, n_ubatch: int, refused: set[str]) -> None:
-    check = seed2(4_194_304, cache_type, n_ubatch)
+def test_the_4m_reports_4m_settings(cache_type: str, n_ubatch: int, refused: set[str]) -> None:
+    check = qwen35_2b(4_194_304, cache_type, n_ubatch)
     assert over(check) == refused
     assert sizes(check)["KQ mask"] == n_ubatch * 8 * MIB
     assert sizes(check)["K+V scratch"] == 8 * GIB
     assert check.fitting_ubatch == (128 if n_ubatch > 128 else None)
-    assert check.fitting_types == ()  # why seed 2 had to patch the scratch away
+    assert check.fitting_types == ()  # why that run needed a patched llama.cpp
     assert [b.total_bytes for b in check.buffers] == sorted(
         (b.total_bytes for b in check.buffers), reverse=True
     )
@@ -127,7 +127,7 @@ def test_slots_divide_the_cells_unless_unified() -> None:
 
 
 def test_consequences_and_unknown_models_are_told() -> None:
-    check = seed2(4_194_304, "q4_0", 512)
+    check = qwen35_2b(4_194_304, "q4_0", 512)
     assert all(buffer.consequence and buffer.how for buffer in check.over)
     blank = check_buffers({"general.architecture": "x"}, 4096, LIMIT)
     assert blank.buffers == ()

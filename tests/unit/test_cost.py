@@ -22,8 +22,8 @@ from harness.core.records import Chunk
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "prefill_curves.json").read_text())
 
-SEED1_TOK_S = 350.0  # on short prompts
-SEED1_MIN = (21.0, 24.0)  # at 131,072 tokens
+REPORT_TOK_S = 350.0  # on short prompts
+REPORT_MIN = (21.0, 24.0)  # at 131,072 tokens
 
 
 def recorded(name: str) -> list[Chunk]:
@@ -52,8 +52,8 @@ def climb(
     ]
 
 
-def seed1_climb(minutes: float, end: int, noise: float = 0.0, seed: int = 0) -> list[Chunk]:
-    token_ms = 1000 / SEED1_TOK_S
+def report_climb(minutes: float, end: int, noise: float = 0.0, seed: int = 0) -> list[Chunk]:
+    token_ms = 1000 / REPORT_TOK_S
     attention_ms = (minutes * 60_000 - token_ms * 131_072) * 2 / 131_072**2
     return climb(token_ms, attention_ms, end, noise=noise, seed=seed)
 
@@ -85,14 +85,14 @@ def test_on_a_busy_start_the_forecast_mends_itself_as_chunks_arrive() -> None:
     assert errors[3] < 0.05
 
 
-@pytest.mark.parametrize("minutes", SEED1_MIN)
+@pytest.mark.parametrize("minutes", REPORT_MIN)
 @pytest.mark.parametrize("seed", range(5))
-def test_seed1s_kind_of_climb_where_the_short_prompts_speed_is_off_threefold(
+def test_the_35b_reports_kind_of_climb_where_the_short_prompts_speed_is_off_threefold(
     minutes: float, seed: int
 ) -> None:
-    forecast = fitted(seed1_climb(minutes, 16_384, noise=0.01, seed=seed)).predict_ms(0, 131_072)
+    forecast = fitted(report_climb(minutes, 16_384, noise=0.01, seed=seed)).predict_ms(0, 131_072)
     assert forecast.ms == pytest.approx(minutes * 60_000, rel=0.10)
-    linear_ms = 131_072 / SEED1_TOK_S * 1000
+    linear_ms = 131_072 / REPORT_TOK_S * 1000
     assert minutes * 60_000 / linear_ms > 3
 
 
@@ -123,14 +123,14 @@ def test_coefficients_are_never_negative() -> None:
 
 
 def test_one_wild_chunk_does_not_bend_the_curve() -> None:
-    clean = seed1_climb(22, 16_384)
+    clean = report_climb(22, 16_384)
     wild = [*clean[:3], clean[3].model_copy(update={"ms": clean[3].ms * 20}), *clean[4:]]
     assert fitted(wild).predict_ms(0, 131_072).ms == pytest.approx(22 * 60_000, rel=0.05)
 
 
 def test_the_interval_narrows_with_chunks_and_widens_with_noise() -> None:
     def width(end: int, noise: float) -> float:
-        estimate = fitted(seed1_climb(22, end, noise=noise, seed=3)).predict_ms(0, 131_072)
+        estimate = fitted(report_climb(22, end, noise=noise, seed=3)).predict_ms(0, 131_072)
         return estimate.high_ms / estimate.low_ms
 
     assert width(65_536, 0.03) < width(16_384, 0.03) < width(8192, 0.03)
@@ -146,7 +146,7 @@ def test_nothing_to_read_takes_no_time() -> None:
     assert guess(350, 4e-5).predict_ms(100, 100).ms == 0
 
 
-def test_a_guess_before_any_chunk_is_wide_and_covers_seed1() -> None:
+def test_a_guess_before_any_chunk_is_wide_and_covers_the_report() -> None:
     layers = model_layers(
         {
             "general.architecture": "qwen35moe",
@@ -164,8 +164,8 @@ def test_a_guess_before_any_chunk_is_wide_and_covers_seed1() -> None:
     ratio = attention_ratio(layers, 3_000_000_000)
     assert ratio == pytest.approx(10 * 16 * 512 / 3e9)
     assert ratio is not None
-    estimate = guess(SEED1_TOK_S, ratio).predict_ms(0, 131_072)
-    for minutes in SEED1_MIN:
+    estimate = guess(REPORT_TOK_S, ratio).predict_ms(0, 131_072)
+    for minutes in REPORT_MIN:
         assert estimate.low_ms < minutes * 60_000 < estimate.high_ms
     assert estimate.high_ms / estimate.low_ms > 3
 
@@ -175,7 +175,7 @@ def test_no_layers_no_ratio() -> None:
 
 
 def test_the_ratio_steadies_a_single_chunk_and_then_gives_way() -> None:
-    chunks = seed1_climb(22, 16_384)
+    chunks = report_climb(22, 16_384)
     ratio = 2.7e-5
     alone = fitted(chunks[:1], ratio).predict_ms(0, 131_072).ms
     assert 0.5 < alone / (22 * 60_000) < 2
@@ -215,7 +215,7 @@ def slowed(chunks: Sequence[Chunk], at: slice, factor: float) -> list[Chunk]:
 
 @pytest.mark.parametrize("factor", [6, 18, 200])
 def test_a_cliff_is_reported_within_three_chunks(factor: float) -> None:
-    chunks = slowed(seed1_climb(22, 131_072, noise=0.03), slice(40, None), factor)
+    chunks = slowed(report_climb(22, 131_072, noise=0.03), slice(40, None), factor)
     _, found = follow(chunks)
     assert [i for i, _ in found] == [42]
     cliff = found[0][1]
@@ -224,7 +224,7 @@ def test_a_cliff_is_reported_within_three_chunks(factor: float) -> None:
     assert cliff.expected_tok_s / cliff.seen_tok_s == pytest.approx(factor, rel=0.15)
 
 
-def test_seed2s_cliff_from_220_to_1_token_a_second() -> None:
+def test_the_4m_reports_cliff_from_220_to_1_token_a_second() -> None:
     # 512-token batches; 1,048,576 tokens at 220 tok/s overall, then 1.1 tok/s.
     chunks = climb(0.05, 8.5e-6, 1_048_576, batch=16_384, noise=0.02)
     after = [
@@ -241,14 +241,14 @@ def test_seed2s_cliff_from_220_to_1_token_a_second() -> None:
 
 @pytest.mark.parametrize("at", [slice(20, 21), slice(20, 22), slice(0, 1)])
 def test_outliers_of_one_or_two_chunks_are_no_cliff(at: slice) -> None:
-    chunks = slowed(seed1_climb(22, 131_072, noise=0.03), at, 50)
+    chunks = slowed(report_climb(22, 131_072, noise=0.03), at, 50)
     watch, found = follow(chunks)
     assert found == []
     assert watch.slowdown == 1
 
 
 def test_a_steady_climb_has_no_cliff_and_two_falls_are_two() -> None:
-    base = seed1_climb(24, 131_072, noise=0.05)
+    base = report_climb(24, 131_072, noise=0.05)
     assert follow(base)[1] == []
     twice = slowed(slowed(base, slice(20, 25), 10), slice(40, 45), 10)
     watch, found = follow(twice)
@@ -262,7 +262,7 @@ def test_a_neighbour_on_the_machine_is_no_cliff(name: str) -> None:
 
 
 def test_a_cliff_after_four_chunks_is_seen() -> None:
-    chunks = slowed(seed1_climb(22, 16_384, noise=0.03), slice(4, None), 100)
+    chunks = slowed(report_climb(22, 16_384, noise=0.03), slice(4, None), 100)
     assert [i for i, _ in follow(chunks)[1]] == [6]
 
 
@@ -273,7 +273,7 @@ def test_slow_tiny_chunks_are_overhead_not_a_cliff() -> None:
 
 
 def test_the_forecast_of_the_rest_follows_the_climb() -> None:
-    chunks = seed1_climb(22, 131_072)
+    chunks = report_climb(22, 131_072)
     watch = PrefillWatch()
     assert watch.remaining_ms(131_072) is None
     for chunk in chunks[:16]:
@@ -302,5 +302,5 @@ def test_only_full_attention_grows_with_depth() -> None:
 
 
 def test_a_long_clean_climb_keeps_a_margin_for_the_machines_state() -> None:
-    estimate = fitted(seed1_climb(22, 131_072)).predict_ms(0, 131_072)
+    estimate = fitted(report_climb(22, 131_072)).predict_ms(0, 131_072)
     assert estimate.high_ms / estimate.ms > 1.02

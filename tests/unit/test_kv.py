@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.kv import BLOCK_BYTES, GIB, MIB, kv_theory
+from harness.core.kv import BLOCK_BYTES, GIB, MIB, excess, kv_theory
 from harness.core.layers import model_layers
 from harness.core.logwatch import scan
 from harness.serving.gguf_file import read_gguf
@@ -24,7 +24,7 @@ def model(architecture: str, **keys: Any) -> dict[str, Any]:
     }
 
 
-SEED1 = model(  # Qwen3.6-35B-A3B with its MTP layer
+QWEN36_35B = model(  # Qwen3.6-35B-A3B with its MTP layer
     "qwen35moe",
     block_count=41,
     nextn_predict_layers=1,
@@ -39,7 +39,7 @@ SEED1 = model(  # Qwen3.6-35B-A3B with its MTP layer
     ssm__group_count=16,
     ssm__conv_kernel=4,
 )
-SEED2 = model(  # Qwen3.5-2B
+QWEN35_2B = model(  # Qwen3.5-2B
     "qwen35",
     block_count=24,
     embedding_length=2048,
@@ -97,34 +97,34 @@ def total(metadata: dict[str, Any], ctx: int, *types: str, **options: Any) -> in
     return size
 
 
-def test_seed1_keeps_20480_bytes_a_token_not_81920() -> None:
-    theory = kv_theory(SEED1, 131_072)
+def test_the_35b_model_keeps_20480_bytes_a_token_not_81920() -> None:
+    theory = kv_theory(QWEN36_35B, 131_072)
     assert theory.bytes_per_token == 20_480
-    dense = {k: v for k, v in SEED1.items() if "ssm" not in k and "interval" not in k}
+    dense = {k: v for k, v in QWEN36_35B.items() if "ssm" not in k and "interval" not in k}
     dense["general.architecture"] = "plain"
     dense = {k.replace("qwen35moe.", "plain."): v for k, v in dense.items()}
     assert kv_theory(dense, 131_072).bytes_per_token == 81_920
 
 
 @pytest.mark.parametrize(("ctx", "gib"), [(131_072, 2.5), (262_144, 5.0)])
-def test_seed1s_sizes_in_gib_not_in_gb(ctx: int, gib: float) -> None:
-    theory = kv_theory(SEED1, ctx)
+def test_the_35b_reports_sizes_in_gib_not_in_gb(ctx: int, gib: float) -> None:
+    theory = kv_theory(QWEN36_35B, ctx)
     full = theory.parts[0].total_bytes
     assert full / GIB == gib
     assert full / 1e9 == pytest.approx(gib * 1.0737, rel=1e-3)
 
 
-def test_seed1s_q8_0_saving_at_128k() -> None:
-    saving = total(SEED1, 131_072) - total(SEED1, 131_072, "q8_0", "q8_0")
+def test_the_35b_reports_q8_0_saving_at_128k() -> None:
+    saving = total(QWEN36_35B, 131_072) - total(QWEN36_35B, 131_072, "q8_0", "q8_0")
     assert saving / GIB == pytest.approx(1.14, rel=0.03)  # measured
 
 
-def test_seed1s_mtp_layer_is_the_excess_of_two_kilobytes_a_token() -> None:
-    quantised = kv_theory(SEED1, 131_072, "q8_0", "q8_0", speculative_mtp=True)
+def test_the_35b_reports_mtp_layer_is_the_excess_of_two_kilobytes_a_token() -> None:
+    quantised = kv_theory(QWEN36_35B, 131_072, "q8_0", "q8_0", speculative_mtp=True)
     assert quantised.mtp is not None
     assert (quantised.mtp.layers, quantised.mtp.bytes_per_token) == (1, 2048)
     assert quantised.bytes_per_token == 10_880 + 2048
-    without = kv_theory(SEED1, 131_072, "q8_0", "q8_0")
+    without = kv_theory(QWEN36_35B, 131_072, "q8_0", "q8_0")
     assert without.mtp == quantised.mtp
     assert without.bytes_per_token == 10_880
 
@@ -167,8 +167,10 @@ def test_a_speculating_servers_log_mtp_cache_in_f16_and_states_to_roll_back() ->
         (4_194_304, "q4_0", 13_843),
     ],
 )
-def test_seed2s_logged_context_sizes_to_the_mib(ctx: int, cache_type: str, mib: int) -> None:
-    assert total(SEED2, ctx, cache_type, cache_type) // MIB == mib
+def test_the_4m_reports_logged_context_sizes_to_the_mib(
+    ctx: int, cache_type: str, mib: int
+) -> None:
+    assert total(QWEN35_2B, ctx, cache_type, cache_type) // MIB == mib
 
 
 def test_full_attention_with_key_length_from_the_embedding() -> None:
@@ -272,7 +274,7 @@ def test_short_convolutions_keep_a_state_and_no_kv() -> None:
 
 
 def test_every_fourth_layer_counts_from_the_first() -> None:
-    six = {**SEED2, "qwen35.block_count": 6}
+    six = {**QWEN35_2B, "qwen35.block_count": 6}
     assert [layer.cache for layer in model_layers(six).layers] == [None, None, None, "full"] + [
         None
     ] * 2
@@ -355,8 +357,20 @@ def test_nonsense_is_refused() -> None:
         kv_theory(LLAMA, 0)
 
 
+def test_excess_is_split_into_a_constant_and_a_part_per_token() -> None:
+    measured = [
+        (ctx, total(QWEN36_35B, ctx) + 2048 * ctx + 64 * MIB, total(QWEN36_35B, ctx))
+        for ctx in (32_768, 65_536, 131_072)
+    ]
+    found = excess(measured)
+    assert found is not None
+    assert found.bytes_per_token == pytest.approx(2048)
+    assert found.constant_bytes == pytest.approx(64 * MIB)
+    assert excess(measured[:1] * 2) is None
+
+
 @given(
-    metadata=st.sampled_from([SEED1, SEED2, LLAMA, GEMMA3, LFM2, DEEPSEEK]),
+    metadata=st.sampled_from([QWEN36_35B, QWEN35_2B, LLAMA, GEMMA3, LFM2, DEEPSEEK]),
     ctx=st.integers(1, 300_000),
     more=st.integers(0, 300_000),
     type_k=st.sampled_from(list(BLOCK_BYTES)),
@@ -391,7 +405,7 @@ def write(path: Path, metadata: dict[str, Any]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("metadata", [GEMMA3, LFM2, SEED1], ids=["sliding", "hybrid", "mtp"])
+@pytest.mark.parametrize("metadata", [GEMMA3, LFM2, QWEN36_35B], ids=["sliding", "hybrid", "mtp"])
 def test_through_a_file(tmp_path: Path, metadata: dict[str, Any]) -> None:
     info = read_gguf(write(tmp_path / "m.gguf", metadata))
     assert kv_theory(info.metadata, 32_768) == kv_theory(metadata, 32_768)
