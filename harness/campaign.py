@@ -9,7 +9,7 @@ from harness.core.baseline import Baseline, key_of
 from harness.core.metrics import METRICS
 from harness.core.outcomes import CellVerdict
 from harness.core.records import Header, Rung, RunRecord
-from harness.core.verdict import RunVerdict, judge, undecided
+from harness.core.verdict import RunVerdict, disturbed_metrics, judge, undecided
 from harness.errors import ServerError, SetupError
 from harness.machine.fingerprint import read_machine
 from harness.machine.listener import server_pid
@@ -160,7 +160,7 @@ class Campaign:
         self._finished = True
 
     def _undecided(self, rung: Rung) -> frozenset[str]:
-        return undecided(rung, self._baseline, self.bands)
+        return undecided(rung, self._baseline, self.bands) | disturbed_metrics(rung)
 
     # -- judging ------------------------------------------------------------------------------
 

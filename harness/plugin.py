@@ -36,6 +36,7 @@ _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
     ("--label", "label", "NAME", "keeps baselines of otherwise equal configurations apart"),
     ("--idle-timeout", "idle_timeout_s", "S", "silence from the server that ends a run (900)"),
     ("--ready-timeout", "ready_timeout_s", "S", "time a started server has to load (600)"),
+    ("--budget", "budget_s", "S", "seconds for measuring again what is undecided (120)"),
     ("--wait-quiet", "wait_quiet_s", "S", "wait for a quiet machine; refuse if it stays busy (0)"),
     ("--wait-lock", "wait_lock_s", "S", "wait this long for another run on this machine (0)"),
 )

@@ -39,6 +39,8 @@ from harness.store.runs import Recorder
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3
 WARM_UP_TOKENS = 600
+MAX_ASKS = 9
+MAX_COLD_READINGS = 4
 _READING_S = 0.3
 """Counters of the kernel have a grain of 10 ms: a shorter reading says nothing."""
 
@@ -75,6 +77,7 @@ class Runner:
         self._started_s = time.perf_counter()
         self._cold: dict[int, list[Prefill]] = {}
         self._climb_ms = 0.0
+        self._again_s = 0.0
         self._reached_tokens = 0
         self._prefilled_tokens = 0
         self._watch = PrefillWatch()
@@ -186,25 +189,41 @@ class Runner:
             self._climb(draft)
         draft.memory.append(self._memory.sample())
         self._watcher.mark()
-        orders: list[Order] = list(ORDERS)
-        for order in orders:
+        for order in ORDERS:
             self._ask(draft, order)
         for _ in range(self._settings.repeats):
             self._generate(draft)
         draft.memory.append(self._memory.sample())
         self._mark_disturbed(draft)
-        while wanted := self._undecided(draft.rung()):
-            spent = (len(draft.generations), len(draft.asks))
-            if "generation" in wanted and len(draft.generations) < self._settings.max_repeats:
-                for _ in range(3):
-                    self._generate(draft)
-            if "ttft" in wanted and len(draft.asks) < len(ORDERS) + 6:
-                for order in orders:
-                    self._ask(draft, order)
-            if spent == (len(draft.generations), len(draft.asks)):
+        while self._again_s < self._settings.remeasure_s:
+            since_s = time.perf_counter()
+            measured = self._measure_again(draft, self._undecided(draft.rung()))
+            self._again_s += time.perf_counter() - since_s
+            if not measured:
                 break
             self._mark_disturbed(draft)
         draft.memory.append(self._memory.sample())
+
+    def _measure_again(self, draft: "_Draft", wanted: frozenset[str]) -> bool:
+        """Take more samples of the `wanted` metrics; False when none may be taken."""
+        before = (len(draft.generations), len(draft.asks), len(draft.prefills))
+        if "prefill" in wanted and self._may_read_again(draft):
+            exchange = self._prefill(draft.depth, reuse=False)
+            draft.prefills.append(self._sample(exchange, "cold_repeat", 0))
+        if "generation" in wanted and len(draft.generations) < self._settings.max_repeats:
+            for _ in range(3):
+                self._generate(draft)
+        if "ttft" in wanted and len(draft.asks) < MAX_ASKS:
+            for order in ORDERS:
+                self._ask(draft, order)
+        return before != (len(draft.generations), len(draft.asks), len(draft.prefills))
+
+    def _may_read_again(self, draft: "_Draft") -> bool:
+        """A cold reading must be asked for (`--budget`), fit into it, and not be the fourth."""
+        if self._settings.budget_s is None or len(draft.prefills) > MAX_COLD_READINGS:
+            return False
+        left_s = self._settings.remeasure_s - self._again_s
+        return max(p.wall_ms for p in draft.prefills) / 1e3 * 2 <= left_s
 
     def _mark_disturbed(self, draft: "_Draft") -> None:
         """Say on each sample who disturbed it, once readings cover the newest one."""

@@ -17,6 +17,7 @@ from harness.errors import SetupError
 
 DEFAULT_CTX_TOKENS = 8192
 MINIMUM_DEPTH = 1024
+DEFAULT_REMEASURE_S = 120.0
 API_KEY_VARIABLE = "HARNESS_API_KEY"  # the variable's name, not a key
 
 
@@ -54,6 +55,7 @@ class Settings(BaseModel):
     ready_timeout_s: float = 600.0
     wait_lock_s: float = 0.0
     wait_quiet_s: float | None = None
+    budget_s: float | None = None
 
     def band_of(self, metric: str) -> float:
         """Noise band of a metric as a share: its own, else general, else default."""
@@ -61,6 +63,11 @@ class Settings(BaseModel):
         if METRICS[metric].kind == "score":
             general = METRICS[metric].band
         return self.bands.get(metric, general)
+
+    @property
+    def remeasure_s(self) -> float:
+        """Seconds a run may spend on measuring again what is undecided or was disturbed."""
+        return DEFAULT_REMEASURE_S if self.budget_s is None else self.budget_s
 
     @property
     def rung_depths(self) -> tuple[int, ...]:
@@ -168,6 +175,7 @@ _KEY_NAMES = {
     "ready_timeout": "ready_timeout_s",
     "wait_lock": "wait_lock_s",
     "wait_quiet": "wait_quiet_s",
+    "budget": "budget_s",
 }
 
 

@@ -27,6 +27,7 @@ from harness.core.stats import (
 )
 
 SPEED = ("speed", "latency")
+MIN_CLEAN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,22 @@ def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[
         return frozenset()
     mine, runs = samples_of(rung), baseline.samples(rung.depth)
     wanted = set()
-    for metric in (GENERATION, TTFT):
+    for metric in (PREFILL, GENERATION, TTFT):
         decision, _ = _compare(metric, mine, runs, bands[metric.name])
         if decision == "UNDECIDED":
             wanted.add(metric.name)
     return frozenset(wanted)
+
+
+def disturbed_metrics(rung: Rung) -> frozenset[str]:
+    """Metrics of a rung of which fewer than `MIN_CLEAN` samples were taken undisturbed."""
+    clean = samples_of(rung)
+    need = {PREFILL: 1, GENERATION: MIN_CLEAN, TTFT: MIN_CLEAN}
+    return frozenset(
+        metric.name
+        for metric, count in need.items()
+        if disturbances(rung, metric) and len(values_of(metric, clean)) < count
+    )
 
 
 def differences(record: RunRecord, baseline: Baseline | None) -> tuple[str, ...]:
