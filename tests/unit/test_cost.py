@@ -304,3 +304,16 @@ def test_only_full_attention_grows_with_depth() -> None:
 def test_a_long_clean_climb_keeps_a_margin_for_the_machines_state() -> None:
     estimate = fitted(report_climb(22, 131_072)).predict_ms(0, 131_072)
     assert estimate.high_ms / estimate.ms > 1.02
+
+
+def test_a_slowness_below_the_factor_is_no_cliff() -> None:
+    chunks = slowed(report_climb(22, 131_072), slice(40, 50), 4)
+    assert follow(chunks)[1] == []
+
+
+def test_what_a_wild_start_cannot_exclude_is_no_cliff() -> None:
+    times = [1158.0, 192.0, 1300.0, 8000.0, 8000.0, 8000.0]
+    chunks = [
+        Chunk(start_tokens=2048 * i, end_tokens=2048 * (i + 1), ms=ms) for i, ms in enumerate(times)
+    ]
+    assert follow(chunks)[1] == []
