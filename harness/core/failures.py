@@ -5,10 +5,10 @@ An answer has one class. Whole-answer classes are tried first, in this order:
 1. `foreign_code`: a code of an earlier request stands in it, even beside right answers: state
    leaked between requests (CONTAMINATED).
 2. `right`: every question's complete code, the control's included.
-3. `degenerate`: repeated characters or phrases, undecodable text. Before `budget`, because a
-   larger budget would only give more of it.
-4. `budget`: the token budget ended the answer before every question had one.
-5. `repetition`: one code for more than half of the questions.
+3. `degenerate`: repeated characters or phrases, undecodable text.
+4. `repetition`: one code for more than half of the questions, or said more often than there are
+   questions. Both before `budget`, because a larger budget would only give more of the same.
+5. `budget`: the token budget ended the answer before every question had one.
 6. `refusal_or_empty`: no code in it at all.
 
 Otherwise it is what most of its wrong questions are; at a tie the earlier of `foreign_code` (a
@@ -119,17 +119,19 @@ def classify(
     wrong = [f for f in findings if f.kind != "right"]
     leaked = [c for c in dict.fromkeys([*score.codes, *score.given.values()]) if c not in asked]
     leaked = [c for c in leaked if origins.get(c) == "earlier_request"]
-    unanswered = [f for f in wrong if f.given is None]
-    cut = finish_reason == "length" and bool(unanswered)
+    unanswered = [f for f in wrong if f.given is None or _unfinished(f, answer)]
     junk = degeneration(visible(answer)) if wrong else None
+    repeated, times = _most_repeated(expected, score) if wrong else (None, 0)
+    endless = junk is not None or repeated is not None
+    cut = finish_reason == "length" and bool(unanswered) and not endless
 
     invalid: list[InvalidReason] = []
     if leaked:
         invalid.append("contaminated")
-    if cut and junk is None:
+    if cut:
         invalid.append("budget")
     controls = [f for f in wrong if f.is_control]
-    if controls and not (cut and junk is None and controls[0].given is None):
+    if controls and not (cut and controls[0] in unanswered):
         invalid.append("control_failed")
 
     def diagnosis(kind: FailureClass, reason: str, *evidence: str | None) -> Diagnosis:
@@ -143,12 +145,11 @@ def classify(
         return diagnosis("right", "every question has its complete code")
     if junk is not None:
         return diagnosis("degenerate", f"the answer is no text: {junk}", junk, _head(answer))
-    if cut:
-        return diagnosis("budget", _cut_reason(unanswered, reasoning), _end(answer))
-    repeated, times = _most_repeated(expected, score)
     if repeated is not None:
         text = f"one code, {repeated}, {times} times: {_what_is(repeated, expected)}"
         return diagnosis("repetition", text, *_quotes(findings, [repeated]), repeated)
+    if cut:
+        return diagnosis("budget", _cut_reason(unanswered, reasoning), _end(answer))
     if not score.codes and not score.given:
         return diagnosis("refusal_or_empty", _empty_reason(answer, reasoning), _head(answer))
     if len(wrong) == 1 and wrong[0].is_control and wrong[0].kind == "incomplete":
@@ -174,6 +175,12 @@ def _finding(
     return QuestionFinding(
         number, question.is_control, kind, right, given, quote, f"Q{number}: {note}", resembles
     )
+
+
+def _unfinished(finding: QuestionFinding, answer: str) -> bool:
+    """Whether the answer ends within this question's code, so far right."""
+    begun = finding.given or ""
+    return finding.expected.startswith(begun) and normalise(answer).rstrip().endswith(begun)
 
 
 def _judge(
@@ -222,14 +229,20 @@ def _resembled(given: str, codes: Mapping[int, str]) -> int | None:
 
 
 def _most_repeated(expected: Mapping[int, str], score: Score) -> tuple[str | None, int]:
-    """The code that more than half of the questions got, or that is the only one of several."""
+    """The code that is given or said too often, and how often; (None, 0) when none is.
+
+    Too often: for more than half of the questions; more often than there are questions and than
+    all other codes together; or three times and more as the only code, without any id.
+    """
     given = Counter(code for number, code in score.given.items() if number in expected)
-    if given:
-        code, times = given.most_common(1)[0]
+    said = Counter(score.codes)
+    for code, times in given.most_common(1):
         if times > 1 and 2 * times > len(expected):
             return code, times
-    elif len(score.codes) > 2 and len(set(score.codes)) == 1:
-        return score.codes[0], len(score.codes)
+    for code, times in said.most_common(1):
+        often = times > len(expected) and 2 * times > len(score.codes)
+        if often or (not given and times == len(score.codes) > 2):
+            return code, times
     return None, 0
 
 

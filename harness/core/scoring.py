@@ -115,7 +115,7 @@ def _mentions(text: str, tokens: Sequence[Token]) -> Iterator[_Mention]:
         if any(t.kind == "code" for t in row[:i]):
             yield from _before(text, row[i], row[:i])
         elif not _NOT_FIRST.search(text[start : row[i].start]):
-            yield from _after(text, row[i], _until_next_id(rows[at + 1 :]), on_its_line=False)
+            yield from _after(text, row[i], _until_next_id(rows, at + 1), on_its_line=False)
 
 
 def _rows(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, list[Token]]]:
@@ -133,9 +133,9 @@ def _rows(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, list[Token]
         yield row_start, row
 
 
-def _until_next_id(rows: Sequence[tuple[int, list[Token]]]) -> list[Token]:
+def _until_next_id(rows: Sequence[tuple[int, list[Token]]], first: int) -> list[Token]:
     found: list[Token] = []
-    for _, row in rows:
+    for _, row in (rows[at] for at in range(first, len(rows))):
         if any(token.kind == "id" for token in row):
             break
         found.extend(row)

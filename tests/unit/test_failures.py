@@ -197,7 +197,22 @@ def test_a_cut_answer_is_invalid_by_its_budget_not_by_its_control() -> None:
     assert got.kind == "budget"
     assert got.invalid == ("budget",)
     assert got.evidence == ("Q1=MEM-422777\nQ2=MEM-13",)
-    assert "before Q3, Q4, Q5, Q6" in got.reason
+    assert "before Q2, Q3, Q4, Q5, Q6;" in got.reason
+
+
+@pytest.mark.parametrize("kept", range(1, len(CONTROL)))
+def test_a_budget_that_ends_within_the_last_code_is_no_cut_digit(kept: int) -> None:
+    answer = f"{NEEDLES_RIGHT}\nQ6={CONTROL[:kept]}"
+
+    got = diagnose(answer, finish="length")
+    assert (got.kind, got.invalid) == ("budget", ("budget",))
+    assert "before Q6" in got.reason
+    assert diagnose(answer, finish="stop").invalid == ("control_failed",)
+
+
+def test_a_wrong_last_code_at_the_budgets_end_is_still_wrong() -> None:
+    got = diagnose(f"{NEEDLES_RIGHT}\nQ6=CTL-445571", finish="length")
+    assert (got.kind, got.invalid) == ("digit_changed", ("control_failed",))
 
 
 def test_a_thinking_model_that_never_came_to_answer_is_cut_by_its_budget() -> None:
@@ -220,6 +235,17 @@ def test_a_larger_budget_would_not_mend_degenerate_text() -> None:
 def test_an_endless_list_of_one_code_is_repetition_not_budget() -> None:
     got = diagnose("\n".join(f"Q{n}=MEM-42277" for n in range(1, 90)), finish="length")
     assert got.kind == "repetition"
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_one_line_said_again_and_again_is_repetition_even_when_it_is_right(finish: str) -> None:
+    got = diagnose(f"Q1={CODES[0]}\n" * 9, finish=finish)
+
+    assert got.kind == "repetition"
+    assert got.invalid == ("control_failed",)
+    assert got.reason == f"one code, {CODES[0]}, 9 times: Q1's"
+    # said once for each question is not too often
+    assert diagnose(f"Q1={CODES[0]}\n" * 6, finish="stop").kind == "incomplete"
 
 
 FOREIGN: dict[str, ForeignOrigin] = {
