@@ -95,7 +95,9 @@ class Packer:
         text = needle.text
         at = text.rindex(needle.code)
         head = self._ids(text[:at])
-        return [*head, *self._code(needle.code), *self._ids(text[at + len(needle.code) :])], len(head)
+        return [*head, *self._code(needle.code), *self._ids(text[at + len(needle.code) :])], len(
+            head
+        )
 
     def _question(self, question: Question) -> tuple[list[int], int]:
         """Token ids and the index of the first token after the label."""

@@ -104,7 +104,7 @@ def check(
     prompt: Prompt,
     device: str,
     kv_type: str = "f16",
-    where: Where = Where(),  # noqa: B008 (frozen)
+    where: Where = Where(),
 ) -> Result:
     """Is the prompt's right answer what greedy decoding would give?"""
     before = encode(tokenizer, prompt.chatml)
@@ -164,7 +164,7 @@ def run(
     backgrounds: list[Background],
     kv_types: list[str],
     seed: int = 70_000,
-    where: Where = Where(),  # noqa: B008 (frozen)
+    where: Where = Where(),
 ) -> list[dict[str, object]]:
     """Check LENGTH:COUNT prompts for each style, background and KV type; prints one line each."""
 
@@ -184,7 +184,9 @@ def run(
                         found_one = check(model, tokenizer, prompt, device, kv_type, where)
                         results[kv_type].append(found_one)
                 for kv_type, found in results.items():
-                    wrong = [f"{seed + i}: {r.first_wrong}" for i, r in enumerate(found) if not r.exact]
+                    wrong = [
+                        f"{seed + i}: {r.first_wrong}" for i, r in enumerate(found) if not r.exact
+                    ]
                     row: dict[str, object] = {
                         "length": length,
                         "background": background,

@@ -317,7 +317,7 @@ class ReferenceModel(nn.Module):
         held = F.normalize(self.name_probe(at(code) * 16).float(), dim=-1)
         score = 16 * asked @ held.transpose(1, 2)
         own = score.diagonal(dim1=1, dim2=2)
-        other = (aux[:, :, None, 3] - aux[:, :, None, 4] != aux[:, None, :, 3] - aux[:, None, :, 4])
+        other = aux[:, :, None, 3] - aux[:, :, None, 4] != aux[:, None, :, 3] - aux[:, None, :, 4]
         other = other & (has_code[:, None] > 0)
         rest = torch.logsumexp(score.masked_fill(~other, _FAR), -1)
         coded = has_code.sum().clamp(min=1)
@@ -328,5 +328,3 @@ class ReferenceModel(nn.Module):
         step_here = F.cross_entropy(here.transpose(1, 2), step, reduction="none") * weight
         step_there = F.cross_entropy(there.transpose(1, 2), step, reduction="none") * has_code
         return name + step_here.sum() / weight.sum().clamp(min=1) + step_there.sum() / coded
-
-

@@ -1,6 +1,6 @@
 """One stage of training: a seeded run of a fixed number of steps that can be resumed.
 
-    python -m training.train --stage 1 --steps 18000 --out build/training/model.pt
+python -m training.train --stage 1 --steps 18000 --out build/training/model.pt
 """
 
 import argparse
@@ -193,7 +193,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--feed-forward", type=int, default=512)
     p.add_argument("--workers", type=int, default=14)
     p.add_argument("--coarse", type=float, default=0.3, help="share of hardware-style angles")
-    p.add_argument("--crowd", type=int, nargs=2, default=(1024, 32_768), metavar=("QUERIES", "KEYS"))
+    p.add_argument(
+        "--crowd", type=int, nargs=2, default=(1024, 32_768), metavar=("QUERIES", "KEYS")
+    )
     p.add_argument("--eager", action="store_true", help="no torch.compile")
     p.add_argument("--log-every", type=int, default=500)
     return p
