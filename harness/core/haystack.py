@@ -16,7 +16,7 @@ CountTokens = Callable[[Sequence[str]], Sequence[int]]
 """Token count of each text, by the tokenizer of the server in hand."""
 
 PLACEMENT: tuple[float, ...] = (0.05, 0.25, 0.50, 0.75, 0.95)
-"""Where each rung's needles stand, as shares of the rung's document (seed 2's choice)."""
+"""Where each rung's needles stand, as shares of the rung's document."""
 
 _BLOCK_LINES = 512
 _FIT_POOL = 400
