@@ -26,6 +26,12 @@ from harness.core.records import (
     Rung,
     Timed,
 )
+from harness.counts import (
+    refuse_cut_question,
+    refuse_impossible_reuse,
+    refuse_reuse,
+    refuse_truncation,
+)
 from harness.errors import ServerError
 from harness.measured import ask_record, generation_record, prefill_record
 from harness.ports import MemoryReader, Reporter, Undecided, Watcher
@@ -247,9 +253,8 @@ class Runner:
         exchange = self._prefill(draft.depth, reuse=planned > 0)
         cached = exchange.reused_tokens or 0
         total = (exchange.new_tokens or 0) + cached
-        self._refuse_truncation(
-            draft.depth, total, draft.document_tokens + self._script.head_tokens
-        )
+        refuse_truncation(draft.depth, total, draft.document_tokens + self._script.head_tokens)
+        refuse_impossible_reuse(draft.depth, cached, planned)
         kind = "climb"
         if planned - cached > cells.REUSE_TOLERANCE_TOKENS:
             draft.notes.append(
@@ -278,12 +283,8 @@ class Runner:
         for cliff in progress.cliffs:
             self.event("cliff", cliff_sentence(cliff), at_tokens=cliff.at_tokens)
         self._prefilled_tokens += exchange.new_tokens or 0
-        if not reuse and exchange.reused_tokens:
-            raise ServerError(
-                f"a cold prefill was asked for but the server reused {exchange.reused_tokens} "
-                "tokens; stop whatever else uses this server, or restart it",
-                cause="SERVER_ERROR",
-            )
+        if not reuse:
+            refuse_reuse(exchange)
         return exchange
 
     def _sample(self, exchange: Exchange, kind: str, planned_cached_tokens: int) -> Prefill:
@@ -294,27 +295,23 @@ class Runner:
             origin_ns=self._origin_ns,
         )
 
-    def _refuse_truncation(self, depth: int, counted: int, expected: int) -> None:
-        if abs(counted - expected) > max(8, 0.005 * expected):
-            raise ServerError(
-                f"the server read {counted} tokens where its own tokenizer counts {expected} at "
-                f"rung {depth}; it cut or changed the prompt",
-                cause="TRUNCATED",
-            )
-
     def _ask(self, draft: "_Draft", order: Order) -> None:
         self._session.check_alive("waiting for the next request")
         ask = self._script.ask(draft.depth, order)
         text = self._script.document(draft.depth) + ask.tail
         exchange = self._chat(text, max_tokens=self._settings.answer_tokens, reuse=True)
         self._prefilled_tokens += exchange.new_tokens or 0
+        tail_tokens = self._script.tail_tokens(ask)
+        if self._script.native:
+            expected = draft.document_tokens + self._script.head_tokens + tail_tokens
+            refuse_cut_question(draft.depth, exchange, expected)
         draft.last_text = text
         if not draft.asks and exchange.first_token_ms is not None:
             draft.cold_ttft_ms = self._climb_ms + exchange.first_token_ms
         record = ask_record(
             ask,
             exchange,
-            self._script.tail_tokens(ask),
+            tail_tokens,
             foreign=self._script.foreign_codes(ask),
             origin_ns=self._origin_ns,
         )
@@ -368,13 +365,16 @@ class Runner:
     def _chat(
         self, text: str, *, max_tokens: int, reuse: bool, ignore_eos: bool = False
     ) -> Exchange:
-        return self._client.chat(
+        exchange = self._client.chat(
             text,
             max_tokens=max_tokens,
             reuse=reuse,
             ignore_eos=ignore_eos,
             native=self._script.native,
         )
+        if self._script.native and not reuse:
+            refuse_reuse(exchange)
+        return exchange
 
     def event(self, code: str, message: str, **data: object) -> None:
         """Put something about the run as a whole on the record."""

@@ -110,7 +110,7 @@ def disturbances(rung: Rung, metric: Metric) -> tuple[str, ...]:
 
 def generation_rate(generation: Generation) -> float | None:
     """Generated tokens per second by the server's clock; by event gaps where it has none."""
-    if generation.server_ms:
+    if generation.server_ms is not None and generation.server_ms > 0:
         return generation.predicted_tokens / generation.server_ms * 1e3
     span_ms = sum(generation.itl_ms)
     if span_ms and generation.predicted_tokens > 1:
@@ -121,7 +121,9 @@ def generation_rate(generation: Generation) -> float | None:
 def prefill_rate(prefill: Prefill) -> float | None:
     """Tokens per second of one prefill request, by the server's clock, else by ours."""
     elapsed = prefill.server_ms or prefill.wall_ms
-    return prefill.new_tokens / elapsed * 1e3 if elapsed and prefill.new_tokens else None
+    if elapsed <= 0 or prefill.new_tokens <= 0:
+        return None
+    return prefill.new_tokens / elapsed * 1e3
 
 
 def _curve(prefills: Iterable[Prefill], start: int) -> tuple[Chunk, ...]:

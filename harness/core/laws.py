@@ -20,6 +20,7 @@ Law = Literal[
     "our clock covers the server's",
     "first token within the request",
     "enough tokens to time",
+    "no more tokens than asked for",
     "batches follow one another",
     "bytes read fit the memory bandwidth",
     "depth never speeds generation up",
@@ -84,6 +85,16 @@ def enough_tokens(
         "enough tokens to time",
         f"{what}: {predicted_tokens} tokens in {predicted_ms:.1f} ms; a rate needs at least "
         f"{min_tokens} tokens and {min_ms:g} ms",
+    )
+
+
+def no_more_than_asked(what: str, predicted_tokens: int, asked_tokens: int) -> Violation | None:
+    """More tokens reported than the request's `max_tokens` allowed."""
+    if predicted_tokens <= asked_tokens:
+        return None
+    return Violation(
+        "no more tokens than asked for",
+        f"{what}: the server reports {predicted_tokens} tokens where {asked_tokens} were asked for",
     )
 
 

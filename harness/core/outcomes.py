@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.core.baseline import Baseline
-from harness.core.metrics import Metric
+from harness.core.metrics import GENERATION, PREFILL, RETRIEVAL, TTFT, Metric
+from harness.core.needles import ORDERS
 from harness.core.records import Rung
 
 Outcome = Literal[
@@ -73,6 +74,18 @@ def absence(baseline: Baseline | None) -> str:
     if baseline is None:
         return "no baseline for this machine, model and configuration"
     return "the baseline has no accepted run at this depth"
+
+
+def unfinished(metric: Metric, rung: Rung, repeats: int) -> bool:
+    """Whether a rung that failed had not yet measured all that `metric` needs.
+
+    Memory is read last, after everything else.
+    """
+    if metric is GENERATION:
+        return len(rung.generations) < repeats
+    if metric in (TTFT, RETRIEVAL):
+        return len(rung.asks) < len(ORDERS)
+    return metric is not PREFILL or not rung.prefills
 
 
 def failed(rung: Rung) -> str:

@@ -10,6 +10,8 @@ from harness.core.records import Rung, RunRecord
 from harness.core.stats import Unjudgeable
 
 DRIFT_CONFIDENCE = 0.99
+MIN_SERVER_MS = 1.0
+"""No rung is read and no generation done in less: a shorter time was not measured."""
 
 
 def broken_law(metric: Metric, record: RunRecord, rung: Rung) -> str | None:
@@ -18,15 +20,26 @@ def broken_law(metric: Metric, record: RunRecord, rung: Rung) -> str | None:
         for prefill in rung.prefills:
             found.append(laws.positive_time("the prefill", prefill.wall_ms))
             if prefill.server_ms is not None:
+                found.append(laws.positive_time("the prefill", prefill.server_ms))
+                found.append(
+                    laws.enough_tokens(
+                        "prefill", prefill.new_tokens, prefill.server_ms, min_ms=MIN_SERVER_MS
+                    )
+                )
                 found.append(
                     laws.clock_covers_server("prefill", prefill.wall_ms, prefill.server_ms)
                 )
     if metric is GENERATION:
+        asked = record.header.plan.generate_tokens
         for generation in rung.generations:
+            found.append(laws.no_more_than_asked("generation", generation.predicted_tokens, asked))
             if generation.server_ms is not None:
                 found.append(
                     laws.enough_tokens(
-                        "generation", generation.predicted_tokens, generation.server_ms, min_ms=1.0
+                        "generation",
+                        generation.predicted_tokens,
+                        generation.server_ms,
+                        min_ms=MIN_SERVER_MS,
                     )
                 )
                 found.append(
@@ -41,6 +54,17 @@ def _depth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:
     at_zero = [r for c in record.controls for g in c.generations if (r := generation_rate(g))]
     at_depth = samples_of(rung).generation_tok_s
     return laws.depth_costs(at_zero, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
+
+
+def unclosed(record: RunRecord) -> str | None:
+    """Why drift cannot be told of a run that ended before its second control."""
+    failure = record.footer.failure if record.footer is not None else None
+    if failure is None or any(c.position == "after" for c in record.controls):
+        return None
+    return (
+        f"the run ended before its second control ({failure.cause}: {failure.message}), so drift "
+        "cannot be told"
+    )
 
 
 def drifts(record: RunRecord, bands: Mapping[str, float]) -> tuple[Drift, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from harness.core.baseline import Baseline
 from harness.core.cells import Samples
 from harness.core.metrics import RETRIEVAL
-from harness.core.outcomes import CellVerdict, absence, failed, no_baseline
+from harness.core.outcomes import CellVerdict, absence, failed, no_baseline, unfinished
 from harness.core.records import Rung
 from harness.core.stats import Unjudgeable, decide_proportion, proportion_estimate
 
@@ -18,8 +18,10 @@ def judge_retrieval(
     cell = CellVerdict(
         rung.depth, RETRIEVAL, "PASS", None, "", measured=float(right) if asked else None
     )
+    if rung.failure is not None and unfinished(RETRIEVAL, rung, 0):
+        return replace(cell, outcome="ERROR", code="error", message=failed(rung))
     if not asked:
-        message = failed(rung) if rung.failure else "no question was asked at this rung"
+        message = "no question was asked at this rung"
         return replace(cell, outcome="ERROR", code="error", message=message)
     said = f"{right}/{asked} right, local control {controls_right}/{controls}"
     if wrong := _diagnoses(rung):

@@ -13,8 +13,8 @@ from harness.core.cells import Samples, disturbances, samples_of, values_of
 from harness.core.curve import curve_estimate, decide_curve
 from harness.core.drift import Drift
 from harness.core.metrics import GENERATION, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.core.outcomes import CellVerdict, Outcome, failed, no_baseline
-from harness.core.plausible import broken_law, drifts
+from harness.core.outcomes import CellVerdict, Outcome, failed, no_baseline, unfinished
+from harness.core.plausible import broken_law, drifts, unclosed
 from harness.core.records import Rung, RunRecord
 from harness.core.retrieval import judge_retrieval
 from harness.core.stats import (
@@ -80,7 +80,9 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     moved = drifts(record, bands)
     cells = _hold_run_level(cells)
     if worst := next((d for d in moved if d.state == "drifted"), None):
-        cells = [_drifted(cell, worst) for cell in cells]
+        cells = [_drifted(cell, worst.sentence) for cell in cells]
+    elif broken := unclosed(record):
+        cells = [_drifted(cell, broken) for cell in cells]
     return RunVerdict(tuple(cells), moved, differences(record, baseline))
 
 
@@ -137,6 +139,7 @@ def _rung_cells(
 ) -> list[CellVerdict]:
     mine = samples_of(rung)
     runs = baseline.samples(rung.depth) if baseline is not None else []
+    plan = record.header.plan
     retrieval = judge_retrieval(rung, mine, runs, baseline)
     cells = []
     for metric in METRICS.values():
@@ -144,6 +147,8 @@ def _rung_cells(
             cells.append(retrieval)
             continue
         cell = _measured(metric, rung, mine, runs, baseline, bands[metric.name])
+        if rung.failure is not None and unfinished(metric, rung, plan.repeats):
+            cell = replace(cell, outcome="ERROR", code="error", message=failed(rung))
         if cell.outcome not in ("ERROR", "INVALID"):
             if retrieval.outcome == "INVALID" and metric.kind in SPEED:
                 cell = replace(
@@ -253,14 +258,14 @@ def _change(cell: CellVerdict) -> str:
 # -- laws, drift and many cells at once -----------------------------------------------------
 
 
-def _drifted(cell: CellVerdict, drift: Drift) -> CellVerdict:
+def _drifted(cell: CellVerdict, why: str) -> CellVerdict:
     if cell.metric.kind not in SPEED or cell.outcome not in ("PASS", "IMPROVED", "REGRESSED"):
         return cell
     return replace(
         cell,
         outcome="INCONCLUSIVE",
         code="drift",
-        message=f"would be {cell.outcome} ({cell.message}), but {drift.sentence}",
+        message=f"would be {cell.outcome} ({cell.message}), but {why}",
     )
 
 

@@ -23,6 +23,7 @@ BROKEN: dict[Law, Callable[[], Violation | None]] = {
     "our clock covers the server's": lambda: laws.clock_covers_server("prefill", 900.0, 1000.0),
     "first token within the request": lambda: laws.first_token_within("ask", 1200.0, 1000.0),
     "enough tokens to time": lambda: laws.enough_tokens("generation", 1, 0.001),
+    "no more tokens than asked for": lambda: laws.no_more_than_asked("generation", 33, 32),
     "batches follow one another": lambda: laws.batches_in_order(
         "prefill", [chunk(0, 2048, 300.0), chunk(1024, 4096, 310.0)]
     ),
@@ -51,6 +52,7 @@ def test_every_law_can_be_broken_and_says_so(law: Law) -> None:
         pytest.param(laws.clock_covers_server("ask", 10.0, 11.5), id="rounding of 2 ms"),
         pytest.param(laws.first_token_within("ask", 1000.0, 1000.0), id="one token"),
         pytest.param(laws.enough_tokens("generation", 16, 20.0), id="just enough"),
+        pytest.param(laws.no_more_than_asked("generation", 32, 32), id="as many as asked"),
         pytest.param(laws.batches_in_order("prefill", []), id="no batches"),
         pytest.param(
             laws.batches_in_order("prefill", [chunk(0, 2048, 9.0), chunk(4096, 6144, 9.0)]),
