@@ -3,18 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.faults.fake_server import (
-    Change,
-    Cut,
-    Die,
-    Pause,
-    Raw,
-    Step,
-    Turn,
-    event,
-    set_counts,
-    tokens_of,
-)
+from tests.faults.fake_server import Change
+from tests.faults.turn import Cut, Die, Pause, Raw, Step, Turn, event, set_counts, tokens_of
 
 __all__ = ["Cut", "Die", "Pause", "Raw", "event"]
 
@@ -293,6 +283,11 @@ def put(place: float, *what: Step) -> Callable[[list[Step]], list[Step]]:
     return change
 
 
+def every(s: float, what: bytes, times: int = 8) -> list[Step]:
+    """`what` after `s` seconds, `times` times."""
+    return [step for _ in range(times) for step in (Pause(s), what)]
+
+
 def only_first(count: int, *then: Step) -> Callable[[list[Step]], list[Step]]:
     """The first `count` events, then something else and no more."""
 
@@ -333,5 +328,3 @@ def whole_body(turn: Turn) -> None:
     message = {"role": "assistant", "content": "".join(turn.pieces)}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     reply(200, {"choices": [choice], "usage": turn.usage, "timings": turn.timings})(turn)
-
-

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harness import campaign as campaign_module
+from harness import runner
 from harness.campaign import Campaign
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.records import RunRecord
@@ -55,6 +57,7 @@ def measure(server: FakeServer, folder: Path, baselines: Path, **options: object
             "api_key": API_KEY,
             "idle_timeout_s": 30.0,
             "machine_class": "fault-table",
+            "bands": {"ttft": 0.99},
             "results": folder / "results",
             "baselines": baselines,
             **options,
@@ -82,15 +85,39 @@ def measure(server: FakeServer, folder: Path, baselines: Path, **options: object
 Measure = Callable[..., Result]
 
 
+class Unwatched:
+    """The machine's other load, which is none of this table's business."""
+
+    def __init__(self, server_pid: int | None) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def mark(self) -> None:
+        pass
+
+    def contention(self, start_ns: int, end_ns: int) -> str | None:
+        return None
+
+    def account(self) -> dict[str, object]:
+        return {}
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(campaign_module, "MachineWatcher", Unwatched)
+        patch.setattr(runner, "_READING_S", 0.0)
         patch.setenv(LOCK_VARIABLE, str(tmp_path_factory.mktemp("lock") / "machine.lock"))
         yield
 
 
 @pytest.fixture(scope="session")
-def baselines(tmp_path_factory: pytest.TempPathFactory, _own_lock: None) -> Path:
+def baselines(tmp_path_factory: pytest.TempPathFactory, _own_machine: None) -> Path:
     """Two healthy runs, accepted."""
     root = tmp_path_factory.mktemp("baselines")
     records = []

@@ -1,0 +1,112 @@
+"""Streams that are odd but right."""
+
+from tests.faults import changes as c
+from tests.faults.fault import JAPANESE, Fault
+
+ROWS = (
+    Fault("healthy", "nothing wrong", "none", c.no_done, "PASS"),
+    Fault(
+        "crlf",
+        "ends its lines with CRLF",
+        "all",
+        c.wire(c.each(lambda b: b.replace(b"\n", b"\r\n"))),
+        "PASS",
+    ),
+    Fault(
+        "cr",
+        "ends its lines with CR",
+        "all",
+        c.wire(c.each(lambda b: b.replace(b"\n", b"\r"))),
+        "PASS",
+    ),
+    Fault(
+        "split-everywhere",
+        "sends every byte of an answer by itself",
+        "ask rung",
+        c.wire(c.split(1)),
+        "PASS",
+        nth=1,
+    ),
+    Fault(
+        "split-in-character",
+        "splits its events inside UTF-8 characters",
+        "ask",
+        c.all_of(c.around(JAPANESE), c.wire(c.split(7))),
+        "PASS",
+    ),
+    Fault("glued", "sends all events in one piece", "all", c.wire(c.glued), "PASS"),
+    Fault(
+        "five-tokens-a-chunk",
+        "puts five tokens into one chunk",
+        "ask generation",
+        c.merged(5),
+        "PASS",
+        metric="generation",
+        cases=(37,),
+    ),
+    Fault(
+        "one-chunk",
+        "puts the whole answer into one chunk",
+        "ask generation control",
+        c.merged(999),
+        "PASS",
+        metric="generation",
+        cases=(37,),
+    ),
+    Fault(
+        "empty-chunks",
+        "sends chunks without a token between the others",
+        "ask generation",
+        c.wire(c.put(0.7, *[c.event({"choices": [{"index": 0, "delta": {}}]})] * 40)),
+        "PASS",
+        metric="generation",
+        cases=(37,),
+    ),
+    Fault(
+        "pings",
+        "puts comment lines between all events",
+        "all",
+        c.wire(c.each(lambda b: b": ping\n\n" + b)),
+        "PASS",
+    ),
+    Fault("no-done", "leaves out [DONE]", "all", c.no_done, "PASS"),
+    Fault(
+        "no-blank",
+        "writes `data:` without a blank",
+        "all",
+        c.wire(c.each(lambda b: b.replace(b"data: ", b"data:"))),
+        "PASS",
+    ),
+    Fault(
+        "event-ids",
+        "adds `event:`, `id:` and `retry:` lines",
+        "all",
+        c.wire(c.each(lambda b: b"event: message\nid: 7\nretry: 10\n" + b)),
+        "PASS",
+    ),
+    Fault(
+        "charset",
+        "says charset=utf-16 and sends UTF-8",
+        "all",
+        c.headers(Content_Type="text/event-stream; charset=utf-16"),
+        "PASS",
+    ),
+    Fault("no-usage", "sends no `usage`", "all", c.no_usage, "PASS"),
+    Fault(
+        "half-surrogate",
+        "escapes half a surrogate pair in its answer",
+        "ask",
+        c.wire(
+            c.put(0.5, b'data: {"choices":[{"index":0,"delta":{"content":""}}]}\n\n'),
+            c.each(lambda b: b.replace(b'"content":"Q', b'"content":"\\ud83d\\nQ')),
+        ),
+        "PASS",
+    ),
+    Fault(
+        "bytes-not-utf8",
+        "sends bytes that are not UTF-8 in its answer",
+        "ask",
+        c.wire(c.each(lambda b: b.replace(b'"content":"Q', b'"content":"\xff\xfe\xc3\\nQ'))),
+        "PASS",
+    ),
+)

@@ -1,0 +1,55 @@
+"""The client by itself against the fake: what a small context cannot show."""
+
+import pytest
+
+from harness.errors import ServerError
+from harness.serving.client import Client
+from tests.faults import changes as c
+from tests.faults.fake_server import FakeServer
+from tests.faults.fault import JAPANESE
+
+
+def test_a_prefill_may_be_far_longer_than_one_event_usually_is() -> None:
+    """llama-server repeats the prompt in its last event."""
+    prompt = "lantern\u3042\x07\n" * 200_000
+    with FakeServer(n_ctx=10_000_000) as server:
+        client = Client(server.url)
+        exchange = client.prefill(prompt, reuse=False)
+        client.close()
+    assert exchange.new_tokens == 800_000
+
+
+def test_wherever_bytes_are_split_the_answer_is_the_same() -> None:
+    def answer(size: int) -> str:
+        with FakeServer(c.all_of(c.around(JAPANESE), c.wire(c.split(size)))) as server:
+            client = Client(server.url)
+            exchange = client.chat("Q1: X CODE?", max_tokens=8, reuse=False)
+            client.close()
+            return exchange.content
+
+    assert {answer(size) for size in range(1, 12)} == {f"{JAPANESE}Q1=?"}
+
+
+def test_progress_is_told_while_the_prefill_runs() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def on_progress(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    with FakeServer() as server:
+        client = Client(server.url)
+        exchange = client.prefill("a\n" * 500, reuse=False, on_progress=on_progress)
+        client.close()
+    assert seen == [(0, 1000), (1000, 1000)]
+    assert [p.processed_tokens for p in exchange.progress] == [0, 1000]
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    server = FakeServer()
+    server.close()
+    client = Client(server.url)
+    with pytest.raises(ServerError, match="nothing answers at http://127") as caught:
+        client.chat("Hello", max_tokens=1, reuse=False)
+    client.close()
+    assert caught.value.cause == "SERVER_DIED"
+    assert "correct --server-url" in str(caught.value)
