@@ -1,8 +1,8 @@
 """Verdicts on a live server: A/A runs, a server slowed by a known share, an intruder beside it.
 
-`python -m bench.live --ctx 8192` makes a baseline of six runs of the embedded server, then counts the
-outcomes of further runs: unchanged, with the server stopped for a share of the time (SIGSTOP and
-SIGCONT, so that it is slower by that share and nothing else runs), and with a busy loop on the
+`python -m bench.live --ctx 8192` makes a baseline of six runs of the embedded server, then counts
+the outcomes of further runs: unchanged, with the server stopped for a share of the time (SIGSTOP
+and SIGCONT, so that it is slower by that share and nothing else runs), and with a busy loop on the
 machine. It needs a quiet machine and says how quiet it was.
 """
 

@@ -37,6 +37,7 @@ from harness.measured import ask_record, generation_record, prefill_record
 from harness.ports import MemoryReader, Reporter, Undecided, Watcher
 from harness.prefill_progress import PrefillProgress, cliff_sentence
 from harness.script import Script
+from harness.serverlog import findings_of, log_event
 from harness.serving.client import Exchange
 from harness.serving.session import Session
 from harness.settings import Settings
@@ -140,6 +141,8 @@ class Runner:
         self._finish()
 
     def _finish(self) -> None:
+        if (log := log_event(self._session)) is not None:
+            self._recorder.append(log)
         self.event("machine", "the machine's other load", **self._watcher.account())
         self._recorder.append(
             Footer(
@@ -188,6 +191,9 @@ class Runner:
                 error = running.death("answering a request")
         tail = error.log_tail or (running.log_tail() if running is not None else ())
         cause = error.cause if error.cause in _CAUSES else "SERVER_ERROR"
+        told = findings_of(running).reasons if running is not None else ()
+        if cause in ("SERVER_DIED", "SERVER_ERROR", "STALLED") and told:
+            cause = told[0]
         return Failure.model_validate({"cause": cause, "message": str(error), "log_tail": tail})
 
     def _measure_rung(self, draft: "_Draft") -> None:

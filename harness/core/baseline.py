@@ -22,6 +22,7 @@ class AcceptedRun(Strict):
     driver: str | None
     noted: dict[str, str | int | float | bool | None]
     reason: str | None = None
+    warnings: tuple[str, ...] = ()
     cells: dict[int, Samples]
 
 
@@ -79,6 +80,12 @@ def key_of(header: Header) -> Key:
     )
 
 
+def log_warnings(record: RunRecord) -> tuple[str, ...]:
+    """Normalised warnings of the server's log, as the record's account of it has them."""
+    found = next((e for e in reversed(record.events) if e.code == "server_log"), None)
+    return tuple(found.data.get("warnings", ())) if found is not None else ()
+
+
 def accepted(record: RunRecord, accepted_at: str, reason: str | None) -> AcceptedRun:
     """A run in the form a baseline keeps."""
     header = record.header
@@ -91,5 +98,6 @@ def accepted(record: RunRecord, accepted_at: str, reason: str | None) -> Accepte
         driver=header.machine.driver,
         noted=header.server.noted,
         reason=reason,
+        warnings=log_warnings(record),
         cells={r.depth: samples_of(r) for r in record.rungs if r.failure is None},
     )

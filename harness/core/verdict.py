@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from harness.core.baseline import Baseline
+from harness.core.baseline import Baseline, log_warnings
 from harness.core.cells import Samples, disturbances, samples_of, values_of
 from harness.core.curve import curve_estimate, decide_curve
 from harness.core.drift import Drift
@@ -122,8 +122,10 @@ def differences(record: RunRecord, baseline: Baseline | None) -> tuple[str, ...]
     ]
     for name in sorted({*then.noted, *now.server.noted}):
         pairs.append((name, then.noted.get(name), now.server.noted.get(name)))
-    return tuple(
-        f"{name}: {_shown(a)} in the baseline, {_shown(b)} now" for name, a, b in pairs if a != b
+    known = set(then.warnings)
+    return (
+        *(f"{n}: {_shown(a)} in the baseline, {_shown(b)} now" for n, a, b in pairs if a != b),
+        *(f"new warning in the server's log: {w}" for w in log_warnings(record) if w not in known),
     )
 
 

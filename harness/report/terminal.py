@@ -1,14 +1,15 @@
 """The terminal summary: what failed and what to do first, then one table of all cells."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from harness.core.cells import samples_of
-from harness.core.records import RunRecord
 from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.records import RunRecord
 from harness.core.verdict import RunVerdict
 from harness.report.text import rendered
 
@@ -23,6 +24,7 @@ STYLES: dict[Outcome, str] = {
     "INCOMPARABLE": "yellow",
 }
 _NARROW = 100
+_MIB = 2**20
 
 
 def summary(
@@ -157,6 +159,13 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
     for rung in record.rungs:
         for note in rung.notes:
             yield f"note at {rung.depth}: {note}"
+    for event in record.events:
+        if event.code == "server_log" and (sentence := _kv_sentence(event.data)):
+            yield sentence
+        if event.code in ("cliff", "not_read"):
+            yield event.message
+        if event.code == "machine":
+            yield f"other load: {event.data.get('summary')}"
     for drift in verdict.drift:
         yield f"drift: {drift.sentence}"
     for difference in verdict.differences:
@@ -172,3 +181,15 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
         yield f"the run was cut short: {footer.failure.cause}: {footer.failure.message}"
         for line in footer.failure.log_tail[-12:]:
             yield f"  | {line}"
+
+
+def _kv_sentence(data: dict[str, Any]) -> str | None:
+    """Theory against the log, MiB = 2^20 bytes; `None` when either is missing."""
+    kv = data.get("kv") or {}
+    theory, measured = kv.get("theory_bytes"), kv.get("measured_bytes")
+    if not theory or not measured:
+        return None
+    return (
+        f"KV cache: {measured / _MIB:,.2f} MiB in the server's log, "
+        f"{theory / _MIB:,.2f} MiB by theory ({kv['bytes_per_token']:,} B/token)"
+    )

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,6 +85,14 @@ class RunningServer:
         except OSError:
             return ()
         return tuple(text.splitlines()[-lines:])
+
+    def log_lines(self) -> Iterator[str]:
+        """The server's whole output so far, line by line."""
+        try:
+            with self.spec.log_path.open(encoding="utf-8", errors="replace") as log:
+                yield from log
+        except OSError:
+            return
 
     def death(self, doing: str) -> ServerError:
         """The error for a server that died while `doing` something."""

@@ -18,7 +18,7 @@ from harness.errors import HarnessError, ServerError, SetupError
 from harness.serving.client import Client
 from harness.serving.embedded import unknown_flags
 from harness.serving.flags import key_of, noted_of, with_defaults, without_secrets
-from harness.serving.gguf_file import model_identity, read_gguf
+from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
 from harness.serving.launch import (
     LOOPBACK,
     LaunchSpec,
@@ -38,6 +38,9 @@ _BATCH_TOKENS = 512
 
 _NAME_CHARS = 120
 
+_VERBOSITY = ("-lv", "--verbosity", "--log-verbosity")
+"""At 4 llama-server logs buffer sizes, devices and settings, and no line per token."""
+
 Say = Callable[[str], None]
 
 
@@ -54,6 +57,7 @@ class Session:
     model: ModelIdentity
     pid: int | None
     running: RunningServer | None = None
+    gguf: GgufInfo | None = None
 
     def check_alive(self, doing: str) -> None:
         """Raise the death of a server of ours, with its log's tail, if it has died."""
@@ -127,7 +131,7 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
     if binary and not (settings.model or flag_value(given, "-m", "--model", "-hf", "--hf-repo")):
         say("no --model given: the binary serves the project's own reference model")
     hub_model = flag_value(given, "-hf", "--hf-repo") if binary else None
-    model = None if hub_model else model_identity(read_gguf(model_path))
+    gguf = None if hub_model else read_gguf(model_path)
     port = _port(given)
     defaults: list[tuple[tuple[str, ...], str | None]] = [
         (("--host",), LOOPBACK),
@@ -139,6 +143,7 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         (("--fit", "-fit"), "off"),
         (("--timeout", "-to"), str(_LONGEST_REQUEST_S)),
         (("--metrics",), None),
+        (_VERBOSITY, "4"),
         (("--no-webui", "--no-ui"), None),
     ]
     if not hub_model:
@@ -149,6 +154,8 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
     if binary:
         help_text = supported_flags(binary)
         defaults = [d for d in defaults if any(_mentions(help_text, name) for name in d[0])]
+        if "trace (more info)" not in help_text:  # older builds count verbosity the other way
+            defaults = [d for d in defaults if d[0] != _VERBOSITY]
         argv = [binary, *with_defaults(given, defaults)]
     else:
         if refused := unknown_flags(given):
@@ -173,9 +180,10 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         return Session(
             client=client,
             identity=_identity(origin, props, shown, reduced=props is None),
-            model=model or _model_of(props, listed, local=True),
+            model=model_identity(gguf) if gguf else _model_of(props, listed, local=True),
             pid=running.pid,
             running=running,
+            gguf=gguf,
         )
     except BaseException:
         client.close()

@@ -1,0 +1,65 @@
+"""What the log of a server of ours says, as a record keeps it: sizes, devices, warnings, causes."""
+
+from typing import Any
+
+from harness.core.kv import kv_theory
+from harness.core.logwatch import LogFindings, scan
+from harness.core.records import Event
+from harness.serving.launch import RunningServer, flag_value
+from harness.serving.session import Session
+
+
+def findings_of(running: RunningServer) -> LogFindings:
+    """The log as far as it is written."""
+    return scan(running.log_lines())
+
+
+def log_event(session: Session) -> Event | None:
+    """The log's account for the record, with the KV cache's theory beside its measured size.
+
+    `None` for a server we did not start: its log is not ours to read.
+    """
+    if session.running is None:
+        return None
+    found = findings_of(session.running)
+    data: dict[str, Any] = {
+        "devices": [d.name for d in found.devices],
+        "on_gpu": found.on_gpu,
+        "offloaded_layers": found.offloaded,
+        "flash_attention": found.flash_attention,
+        "kv_types": found.kv_types,
+        "settings": found.settings,
+        "buffers": [
+            {"device": b.device, "use": b.use, "bytes": b.total_bytes} for b in found.buffers
+        ],
+        "findings": [
+            {"code": f.code, "reason": f.reason, "count": f.count, "example": f.example}
+            for f in found.findings
+        ],
+        "warnings": [w.text for w in found.warnings],
+        "kv": _kv(session, found),
+    }
+    return Event(code="server_log", message="what the server's log says", data=data)
+
+
+def _kv(session: Session, found: LogFindings) -> dict[str, Any] | None:
+    """KV cache in bytes: by theory, as the log states it, and per token."""
+    n_ctx, gguf = session.identity.n_ctx, session.gguf
+    if gguf is None or n_ctx is None:
+        return None
+    argv = session.identity.argv
+    theory = kv_theory(
+        gguf.metadata,
+        n_ctx,
+        flag_value(argv, "-ctk", "--cache-type-k") or "f16",
+        flag_value(argv, "-ctv", "--cache-type-v") or "f16",
+        n_ubatch=int(flag_value(argv, "-ub", "--ubatch-size") or 512),
+        swa_full="--swa-full" in argv,
+    )
+    return {
+        "theory_bytes": theory.total_bytes,
+        "bytes_per_token": theory.bytes_per_token,
+        "fixed_bytes": theory.fixed_bytes,
+        "could_not_derive": list(theory.could_not_derive),
+        "measured_bytes": found.total_bytes("KV"),
+    }
