@@ -1,15 +1,22 @@
-"""The pytest plugin: options, markers, fixtures, and outcomes of cells as outcomes of tests."""
+"""The pytest plugin: options, markers, fixtures, and outcomes of cells as outcomes of tests.
+
+It is loaded into every pytest run where the package is installed, so whatever measures or judges
+(openai, scipy: more than a second) is imported only once a selected test needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.campaign import Campaign
-from harness.core.cost import guess
-from harness.core.outcomes import CellVerdict
 from harness.errors import HarnessError
-from harness.progress import TerminalReporter
-from harness.report.terminal import summary
-from harness.serving.session import Session
 from harness.settings import Settings, load, project_root
+
+if TYPE_CHECKING:
+    from harness.campaign import Campaign
+    from harness.core.outcomes import CellVerdict
+    from harness.serving.session import Session
 
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
@@ -106,6 +113,8 @@ def patience_s(depth: int) -> int:
     reports of an EVO-X2 show), and ten minutes for loading and answers. Our own limits (silence,
     death) fire long before; this is the last resort.
     """
+    from harness.core.cost import guess
+
     slow = guess(100.0, 1.0 / 32768)
     return int(600 + 5 * slow.predict_ms(0, depth).ms / 1e3)
 
@@ -143,6 +152,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
             "pytest-xdist would measure one server from several processes at once; run long and "
             "smoke tests without -n"
         )
+    from harness.campaign import Campaign
+    from harness.progress import TerminalReporter
+
     campaign = Campaign(settings, TerminalReporter(config), deepest=deepest)
     try:
         campaign.start()
@@ -172,6 +184,8 @@ def pytest_terminal_summary(
     record, verdict = (campaign.record(), campaign.verdict()) if campaign else (None, None)
     if record is None or verdict is None or campaign is None:
         return
+    from harness.report.terminal import summary
+
     writer = terminalreporter._tw
     terminalreporter.section("long-context summary")
     text = summary(

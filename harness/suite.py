@@ -1,10 +1,16 @@
 """The users' tests. In another repository: `from harness.suite import *` in a test module."""
 
-import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
+from __future__ import annotations
 
-from harness.plugin import Ladder
-from harness.serving.session import Session
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    from harness.plugin import Ladder
+    from harness.serving.session import Session
 
 __all__ = [
     "test_generation",
