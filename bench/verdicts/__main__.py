@@ -1,6 +1,7 @@
 """`python -m bench.verdicts`: simulate the verdict's operating curve and write it into the docs."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -25,17 +26,22 @@ def main(quick: bool, jobs: int, constants: bool) -> None:
         click.echo(constants_table(np.random.default_rng(1), 20_000 if quick else 200_000))
         return
     size = tables.QUICK if quick else tables.FULL
+    parts: list[str] = []
+    for part in _parts(size, jobs):
+        click.echo(f"{part}\n")
+        parts.append(part)
+    if not quick:
+        tables.write_between(DOCUMENT, "\n\n".join(parts))
+
+
+def _parts(size: tables.Size, jobs: int) -> Iterator[str]:
+    """Headings with their tables, one after the other as they get ready."""
     scenarios = {s.name: s for s in SCENARIOS}
-    sections = [
-        "### What is promised, counted",
-        tables.promise_table(scenarios, size, jobs),
-    ]
+    yield f"### What is promised, counted\n\n{tables.promise_table(scenarios, size, jobs)}"
     recorded = (RECORDED,) if recorded_residuals() else ()
     for scenario in (*SCENARIOS, *recorded):
-        sections += [
-            f"### Repeats: {scenario.what}",
-            tables.samples_table(scenario, Design(), size, jobs),
-        ]
+        table = tables.samples_table(scenario, Design(), size, jobs)
+        yield f"### Repeats: {scenario.what}\n\n{table}"
     for batches, from_share, words in (
         (4, 0.0, "4 batches, slower throughout"),
         (16, 0.0, "16 batches, slower throughout"),
@@ -43,14 +49,8 @@ def main(quick: bool, jobs: int, constants: bool) -> None:
         (64, 0.5, "64 batches, slower from the middle on"),
     ):
         for name in ("correlated", "outliers"):
-            sections += [
-                f"### Prefill curve of {words}: {scenarios[name].what}",
-                tables.curve_table(scenarios[name], batches, from_share, size, jobs),
-            ]
-    text = "\n\n".join(sections)
-    click.echo(text)
-    if not quick:
-        tables.write_between(DOCUMENT, text)
+            table = tables.curve_table(scenarios[name], batches, from_share, size, jobs)
+            yield f"### Prefill curve of {words}: {scenarios[name].what}\n\n{table}"
 
 
 if __name__ == "__main__":
