@@ -138,7 +138,7 @@ def _depth(item: pytest.Item) -> int:
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Open server and record before the first test, so that a wrong setting is one sentence."""
     config = session.config
-    if config.option.collectonly or session.testsfailed:
+    if config.option.collectonly or session.testsfailed or _is_worker(config):
         return
     wanted = {name for item in session.items for name in _fixtures(item)}
     ladder = bool(wanted & {"ladder", "closed_ladder"})
@@ -147,11 +147,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     settings = config.stash[SETTINGS]
     depths = [_depth(i) for i in session.items if set(_fixtures(i)) & {"ladder", "closed_ladder"}]
     deepest = (max(depths) or max(settings.rung_depths)) if ladder else None
-    if getattr(config, "workerinput", None) is not None:
-        raise pytest.UsageError(
-            "pytest-xdist would measure one server from several processes at once; run long and "
-            "smoke tests without -n"
-        )
     from harness.campaign import Campaign
     from harness.progress import TerminalReporter
 
@@ -161,6 +156,20 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[CAMPAIGN] = campaign
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _campaign(config: pytest.Config) -> Campaign:
+    if _is_worker(config):
+        pytest.fail(
+            "pytest-xdist would measure one server from several processes at once; run long and "
+            "smoke tests without -n",
+            pytrace=False,
+        )
+    return config.stash[CAMPAIGN]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -224,7 +233,7 @@ class Ladder:
 def ladder(request: pytest.FixtureRequest) -> Ladder:
     """The climb, driven just as far as a test needs."""
     settings = request.config.stash[SETTINGS]
-    return Ladder(request.config.stash[CAMPAIGN], strict=settings.strict)
+    return Ladder(_campaign(request.config), strict=settings.strict)
 
 
 @pytest.fixture
@@ -237,4 +246,4 @@ def closed_ladder(ladder: Ladder) -> Ladder:
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Session:
     """The open server, for short measurements at depth 0."""
-    return request.config.stash[CAMPAIGN].session
+    return _campaign(request.config).session

@@ -13,7 +13,7 @@ from harness.serving.session import reference_model
 from harness.store.baselines import baseline_path
 from tests.e2e.conftest import Bench
 
-SMALL = ("-m", "long", "--ctx=2048", "--repeats=3")
+SMALL = ("-m", "long", "--ctx=2048", "--repeats=3", "--budget=0")
 
 
 def refused(bench: Bench, *args: str, says: str, env: dict[str, str] | None = None) -> None:

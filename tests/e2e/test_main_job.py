@@ -17,7 +17,10 @@ from harness.serving.launch import free_port
 from harness.serving.session import reference_model
 from tests.e2e.conftest import Bench, new_bench, servers_of
 
-SMALL = ("-m", "long", "--ctx", "4096", "--depths", "2048,4096", "--repeats", "3")
+SMALL = (
+    *("-m", "long", "--ctx", "4096", "--depths", "2048,4096"),
+    *("--repeats", "3", "--budget", "0"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +44,20 @@ def test_a_first_run_measures_every_rung_and_names_the_next_step(
     two_runs: Bench, measured: tuple[Path, str]
 ) -> None:
     assert "harness baseline update" in measured[1]
-    assert "5/5 + control x3" in measured[1]
+    assert "5/5 + control x" in measured[1]
     record = two_runs.records()[0]
     assert record.footer is not None
     assert record.footer.complete
     assert [r.depth for r in record.rungs] == [2048, 4096]
     assert {c.position for c in record.controls} == {"before", "after"}
     for rung in record.rungs:
-        samples = samples_of(rung)
-        assert samples.retrieval == (15, 15, 3, 3)
+        samples = samples_of(rung, contended=True)
+        right, asked, controls_right, controls = samples.retrieval
+        assert right == asked == 5 * controls >= 15
+        assert controls_right == controls
         assert len(samples.chunks) >= 3
         assert len(samples.generation_tok_s) >= 3
-        assert len(samples.ttft_ms) == 3
+        assert len(samples.ttft_ms) >= 3
         assert len(samples.memory_gib) >= 2
         assert all(a.answer for a in rung.asks)
         whole = rung.prefills[-1].new_tokens + (rung.prefills[-1].cached_tokens or 0)
@@ -154,7 +159,7 @@ def test_a_server_started_by_hand_is_measured_alike(bench: Bench) -> None:
         _wait_for(port, server)
         done = bench.pytest(*SMALL, "--server-url", f"http://127.0.0.1:{port}")
         assert done.code == 0, done.text
-        assert "5/5 + control x3" in done.text
+        assert "5/5 + control x" in done.text
         (record,) = bench.records()
         assert record.header.server.origin == "url"
         assert record.header.model.content_hash is not None
@@ -238,7 +243,11 @@ def test_smoke_measurements_carry_their_metrics(bench: Bench) -> None:
 
 def test_the_supervisor_stops_the_whole_tree(bench: Bench) -> None:
     log = bench.root / "log"
-    script = "import subprocess,sys,time;subprocess.Popen([sys.executable,'-c','import time;time.sleep(600)']);time.sleep(600)"
+    script = (
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "time.sleep(600)"
+    )
     run = subprocess.Popen(
         [
             sys.executable,

@@ -1,0 +1,144 @@
+"""The plugin as pytest's users meet it: options, ids, order, outcomes, refusals."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from harness.core.metrics import METRICS
+from harness.core.outcomes import CellVerdict, Outcome
+from harness.plugin import Ladder, patience_s
+
+SUITE = "from harness.suite import *"
+
+
+@pytest.fixture
+def repo(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Somebody else's repository with the suite in it."""
+    for name in ("CI", "LLAMA_SERVER", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HARNESS_LOCK_FILE", str(pytester.path / "lock"))
+    pytester.makepyfile(test_llm=SUITE)
+    pytester.makeini("[pytest]\n")
+    return pytester
+
+
+def collected(repo: pytest.Pytester, *args: str) -> list[str]:
+    result = repo.runpytest_subprocess("--collect-only", "-q", "-m", "long", *args)
+    return [line.split("::")[1] for line in result.outlines if "::" in line]
+
+
+def test_every_option_is_in_one_group_of_the_help(repo: pytest.Pytester) -> None:
+    text = repo.runpytest_subprocess("--help").stdout.str()
+    start = text.index("long-context regression harness")
+    for option in ("--ctx", "--server-url", "--server-bin", "--band", "--strict-verdicts"):
+        assert text.index(option) > start
+
+
+def test_ids_read_and_answers_come_before_speed_and_shallow_before_deep(
+    repo: pytest.Pytester,
+) -> None:
+    names = collected(repo, "--ctx=32K")
+    depths = [int(n.split("[")[1].rstrip("]")) for n in names if n.startswith("test_retrieval")]
+    assert depths == [2048, 8192, 32768]
+    assert "test_generation[32768]" in names
+    speed = [n for n in names if n.startswith(("test_prefill", "test_generation", "test_ttft"))]
+    assert max(names.index(n) for n in names if n.startswith("test_retrieval")) < min(
+        names.index(n) for n in speed
+    )
+    order = [int(n.split("[")[1].rstrip("]")) for n in speed]
+    assert order == sorted(order)
+
+
+def test_depths_choose_the_rungs(repo: pytest.Pytester) -> None:
+    names = collected(repo, "--depths=4K,2K", "-k", "retrieval")
+    assert names == ["test_retrieval[2048]", "test_retrieval[4096]"]
+
+
+def test_a_path_in_an_option_does_not_lose_the_configuration(repo: pytest.Pytester) -> None:
+    (repo.path / "harness.toml").write_text("ctx = 2048\n", encoding="utf-8")
+    elsewhere = repo.mkdir("models")
+    names = collected(repo, "--results", str(elsewhere), "-k", "retrieval")
+    assert names == ["test_retrieval[2048]"]
+
+
+def test_a_wrong_setting_is_one_line(repo: pytest.Pytester) -> None:
+    result = repo.runpytest_subprocess("-m", "long", "--ctx=none")
+    assert result.ret == 4
+    assert [line for line in result.errlines if line.strip()] == [
+        "ERROR: --ctx none: expected a number of tokens such as 131072 or 128K"
+    ]
+
+
+def test_collecting_starts_no_server(repo: pytest.Pytester) -> None:
+    assert collected(repo, "--ctx=4096", "--server-bin=/no/such/binary")
+
+
+def test_workers_of_xdist_are_refused(repo: pytest.Pytester) -> None:
+    pytest.importorskip("xdist", reason="needs pytest-xdist")
+    result = repo.runpytest_subprocess("-m", "long", "--ctx=2048", "-n", "2", "-k", "retrieval")
+    assert result.ret == 1
+    assert "several processes at once" in result.stdout.str()
+    assert not (repo.path / "results").exists()
+
+
+def test_deeper_rungs_may_take_longer() -> None:
+    assert patience_s(2048) >= 600
+    assert patience_s(131072) > 3600
+    assert patience_s(2048) < patience_s(32768) < patience_s(131072)
+
+
+@dataclass
+class StubCampaign:
+    """A campaign whose cell is given."""
+
+    outcome: Outcome
+    climbed: list[int] = field(default_factory=list)
+
+    def rung(self, depth: int) -> None:
+        self.climbed.append(depth)
+
+    def cell(self, depth: int, metric: str) -> CellVerdict:
+        return CellVerdict(depth, METRICS[metric], self.outcome, "noise", "what was seen")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "strict", "raised"),
+    [
+        ("PASS", False, None),
+        ("IMPROVED", True, None),
+        ("REGRESSED", False, "Failed"),
+        ("INVALID", False, "Failed"),
+        ("ERROR", False, "Failed"),
+        ("INCOMPARABLE", False, "Failed"),
+        ("INCONCLUSIVE", False, "Skipped"),
+        ("NO_BASELINE", False, "Skipped"),
+        ("INCONCLUSIVE", True, "Failed"),
+        ("NO_BASELINE", True, "Failed"),
+    ],
+)
+def test_outcomes_of_cells_become_outcomes_of_tests(
+    outcome: Outcome, strict: bool, raised: str | None
+) -> None:
+    stub = StubCampaign(outcome)
+    ladder = Ladder(cast(Any, stub), strict=strict)
+    if raised is None:
+        assert ladder.check("prefill", 2048).outcome == outcome
+    else:
+        kind = pytest.fail.Exception if raised == "Failed" else pytest.skip.Exception
+        with pytest.raises(kind) as caught:
+            ladder.check("prefill", 2048)
+        assert outcome in str(caught.value)
+        assert "what was seen" in str(caught.value)
+        assert "next:" in str(caught.value)
+    assert stub.climbed == [2048]
+
+
+def test_the_plugin_alone_imports_nothing_that_measures(repo: pytest.Pytester) -> None:
+    """It is loaded into every pytest run of an environment; a second of imports is too much."""
+    repo.makepyfile(
+        test_llm="",
+        test_lean="import sys\ndef test_lean():\n"
+        "    assert not {'openai', 'scipy.stats', 'harness.campaign'} & set(sys.modules)\n",
+    )
+    assert repo.runpytest_subprocess("-q").ret == 0
