@@ -183,12 +183,8 @@ class Runner:
 
     def _explain(self, error: ServerError) -> Failure:
         running = self._session.running
-        if error.cause == "SERVER_DIED" and running is not None:
-            deadline = time.monotonic() + 5.0
-            while running.alive and time.monotonic() < deadline:
-                time.sleep(0.05)
-            if not running.alive:
-                error = running.death("answering a request")
+        if error.cause == "SERVER_DIED" and running is not None and running.dies_at_once():
+            error = running.death("answering a request")
         tail = error.log_tail or (running.log_tail() if running is not None else ())
         cause = error.cause if error.cause in _CAUSES else "SERVER_ERROR"
         told = findings_of(running).reasons if running is not None else ()

@@ -14,9 +14,13 @@ import psutil
 
 from harness.errors import ServerError, SetupError
 from harness.serving.client import Client
+from harness.serving.shapes import inert
 
 LOOPBACK = "127.0.0.1"
 _TAIL_LINES = 40
+_LINE_CHARS = 500
+_DEATH_NOTICE_S = 5.0
+"""A server's connections break a moment before its death can be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,11 @@ class RunningServer:
         """Whether the server still runs."""
         return self.exit_code is None and self._supervisor.poll() is None
 
+    def dies_at_once(self) -> bool:
+        """Whether the server is dead, or is so within moments (a connection of it has broken)."""
+        self._watcher.join(timeout=_DEATH_NOTICE_S)
+        return not self.alive
+
     def log_tail(self, lines: int = _TAIL_LINES) -> tuple[str, ...]:
         """The last lines of the server's output."""
         try:
@@ -84,7 +93,7 @@ class RunningServer:
                 text = log.read().decode("utf-8", "replace")
         except OSError:
             return ()
-        return tuple(text.splitlines()[-lines:])
+        return tuple(inert(line, _LINE_CHARS) for line in text.splitlines()[-lines:])
 
     def log_lines(self) -> Iterator[str]:
         """The server's whole output so far, line by line."""
@@ -186,7 +195,7 @@ def wait_until_ready(server: RunningServer, client: Client, *, limit_s: float) -
     try:
         client.chat("Hello.", max_tokens=1, reuse=False)
     except ServerError as error:
-        if not server.alive:
+        if error.cause == "SERVER_DIED" and server.dies_at_once():
             raise server.death("answering its first request") from error
         raise
 

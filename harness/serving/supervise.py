@@ -21,10 +21,17 @@ import psutil
 GRACE_S = 5.0
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies (prctl PR_SET_PDEATHSIG)."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+_PASSED_OVER = ("SIGINT", "SIGHUP", "SIGTERM")
+"""Signals that do not end the supervisor: it ends with its run. A server takes them as usual."""
+
+
+def _prepare_child() -> None:
+    """Signals as usual; on Linux, die when the supervisor does (prctl PR_SET_PDEATHSIG)."""
+    for name in _PASSED_OVER:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def stop_tree(pid: int, grace_s: float = GRACE_S) -> None:
@@ -60,7 +67,7 @@ def main(argv: list[str]) -> int:
     if len(argv) < 4 or argv[0] != "--log" or argv[2] != "--":
         print("usage: supervise --log FILE -- COMMAND [ARG …]", file=sys.stderr)
         return 2
-    for name in ("SIGINT", "SIGHUP", "SIGTERM"):
+    for name in _PASSED_OVER:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     with Path(argv[1]).open("ab") as log:
@@ -70,7 +77,7 @@ def main(argv: list[str]) -> int:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=_prepare_child if os.name == "posix" else None,
                 start_new_session=os.name == "posix",
             )
         except OSError as error:

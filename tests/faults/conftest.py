@@ -44,11 +44,11 @@ class Result:
         pass
 
 
-def measure(server: FakeServer, folder: Path, baselines: Path, **options: object) -> Result:
+def measure(server: FakeServer | None, folder: Path, baselines: Path, **options: object) -> Result:
     """Run the campaign, in process, and judge it."""
     settings = Settings.model_validate(
         {
-            "server_url": server.url,
+            "server_url": server.url if server is not None else None,
             "ctx_tokens": CTX,
             "depths": DEPTHS,
             "repeats": 3,

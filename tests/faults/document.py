@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.fault import Fault
+from tests.faults.launched import LAUNCHED, Launched
 from tests.faults.table import FAULTS, GROUPS
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -25,14 +26,15 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    outcomes = Counter(fault.outcome for fault in FAULTS)
+    outcomes = Counter([f.outcome for f in FAULTS] + [f.outcome for f in LAUNCHED])
     listed = ", ".join(f"{count} {name}" for name, count in outcomes.most_common())
     yield "# Fault table"
     yield ""
     yield (
-        f"What a run makes of a server that does something wrong: {len(FAULTS)} faults ({listed}). "
-        "Each row is a test (`pytest tests/faults`): a scripted llama-server on a real socket does "
-        "what the row says, the real campaign measures it against a baseline of two healthy runs "
+        f"What a run makes of a server that does something wrong: {outcomes.total()} faults "
+        f"({listed}). Each row is a test (`pytest tests/faults`): a scripted llama-server on a "
+        "real socket does what the row says, the real campaign measures it against a "
+        "baseline of two healthy runs "
         "on a ladder of 2,048 and 4,096 tokens, and the outcome, its code or the failure's cause, "
         "and a phrase of its reason are compared. In every row, too: no measured request was sent "
         "a second time, nothing the server sent can act on a terminal or stands raw in the record, "
@@ -55,6 +57,25 @@ def _lines() -> Iterator[str]:
         yield "|---|---|---|---|---|---|---|"
         for fault in faults:
             yield _row(fault)
+    yield ""
+    yield "## A server that the harness started"
+    yield ""
+    yield (
+        "Here the process is ours: its death, exit code and log are seen. No process of it is left "
+        "behind in any row."
+    )
+    yield ""
+    yield "| fault | the server … | where | outcome | code or cause | its reason says |"
+    yield "|---|---|---|---|---|---|"
+    for launched in LAUNCHED:
+        yield _launched_row(launched)
+
+
+def _launched_row(fault: Launched) -> str:
+    places = {"none": "–", "health": "/health", "loading": "loading"}
+    where = places.get(fault.place, f"{_PLACES.get(fault.place, fault.place)} #{fault.nth}")
+    said = f"`{fault.phrase}`" if fault.phrase else ""
+    return f"| {fault.name} | {fault.server} | {where} | {fault.outcome} | {fault.code} | {said} |"
 
 
 def _row(fault: Fault) -> str:

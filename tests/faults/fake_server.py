@@ -47,7 +47,7 @@ Change = Callable[[Turn], None]
 class FakeServer:
     """Serves until closed. `change` sees every turn; `n_ctx` is what `/props` admits to."""
 
-    def __init__(self, change: Change | None = None, *, n_ctx: int = 4096) -> None:
+    def __init__(self, change: Change | None = None, *, n_ctx: int = 4096, port: int = 0) -> None:
         self.change = change
         self.n_ctx = n_ctx
         self.seen: Counter[str] = Counter()
@@ -57,7 +57,7 @@ class FakeServer:
         self._codes: list[str] = []
         self.gone = threading.Event()
         self._lock = threading.Lock()
-        self._http = _Listener(("127.0.0.1", 0), _Handler, self)
+        self._http = _Listener(("127.0.0.1", port), _Handler, self)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
