@@ -5,7 +5,6 @@ Positions are not made here: the arrays mark where records start, and the traine
 """
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -232,10 +231,8 @@ class _Tail:
             if index:
                 self._add([packer._newline, packer._start, *packer._ids("user"), packer._newline])
             marks = self._parts(turn)
-            self._add(
-                [packer._end, packer._newline, packer._start, *packer._ids("assistant")]
-                + [packer._newline]
-            )
+            opening = [packer._start, *packer._ids("assistant"), packer._newline]
+            self._add([packer._end, packer._newline, *opening])
             self._answer(turn, marks)
 
     def _add(self, ids: list[int], answer: bool = False) -> int:
@@ -270,7 +267,7 @@ class _Tail:
         for index, (question, (number_at, first, last)) in enumerate(
             zip(turn.questions, marks, strict=True)
         ):
-            at = self._add([*([packer._newline] if index else []), *packer._ids("Q")], answer=True)
+            self._add([*([packer._newline] if index else []), *packer._ids("Q")], answer=True)
             at = len(self.ids)
             number = [packer._digit[int(d)] for d in str(question.number)]
             self._add(number, answer=True)
@@ -288,13 +285,3 @@ class _Tail:
             for step in range(len(code)):
                 self.rows.append((at - 1 + step, first, last, question.needle, own, step))
         self._add([packer._end], answer=True)
-
-
-def stream(
-    tokenizer: Tokenizer, seed: int, shapes: list[tuple[int, int]], easy: list[float]
-) -> Iterator[Batch]:
-    """Endless batches; shapes are taken in turn, `easy` is read anew for each batch."""
-    packer = Packer(tokenizer, seed)
-    while True:
-        for size, length in shapes:
-            yield packer.batch(size, length, easy[0])

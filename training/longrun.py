@@ -108,7 +108,7 @@ def check(
 ) -> Result:
     """Is the prompt's right answer what greedy decoding would give?"""
     before = encode(tokenizer, prompt.chatml)
-    answer = encode(tokenizer, prompt.expected) + [tokenizer.token_to_id(IM_END)]
+    answer = [*encode(tokenizer, prompt.expected), tokenizer.token_to_id(IM_END)]
     ids = torch.tensor(before + answer, device=device)
     logits, queries, keys = answer_rows(model, ids, len(before), kv_type, where)
     wanted = ids[len(before) :]
@@ -122,7 +122,7 @@ def check(
         got = tokenizer.decode([int(logits[at].argmax())])
         said = tokenizer.decode(answer[:at])
         first_wrong = f"after {said[-24:]!r} wanted {tokenizer.decode([answer[at]])!r} got {got!r}"
-    sharp = _sharpness(tokenizer, prompt, np.array(before), answer, queries, keys)
+    sharp = _sharpness(tokenizer, prompt, np.array(before), queries, keys)
     return Result(not wrong, len(before), float(margins.min()), sharp, first_wrong)
 
 
@@ -130,7 +130,6 @@ def _sharpness(
     tokenizer: Tokenizer,
     prompt: Prompt,
     before: np.ndarray,
-    answer: list[int],
     queries: Tensor,
     keys: Tensor,
 ) -> float:

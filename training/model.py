@@ -30,7 +30,7 @@ class Shape:
     layers: int = 4
     heads: int = 2
     head_size: int = 64
-    feed_forward: int = 512
+    feed_forward: int = 768
 
     def to_json(self) -> dict[str, int]:
         return asdict(self)

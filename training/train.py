@@ -1,6 +1,6 @@
 """One stage of training: a seeded run of a fixed number of steps that can be resumed.
 
-python -m training.train --stage 1 --steps 18000 --out build/training/model.pt
+python -m training.train --stage 1 --steps 11800 --out build/training/model.pt
 """
 
 import argparse
@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -33,28 +33,45 @@ WEIGHT_DECAY = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How one stage's knobs move over its progress from 0 to 1."""
+    """How one stage's knobs move over its progress from 0 to 1.
+
+    `bias_nats` and `margin` are reached by a ramp when `from_scratch`, else from the start.
+    """
 
     peak_lr: float
+    bias_nats: float
+    margin: float
     from_scratch: bool
+    easy: float = 0.0
+    easy_until: float = 0.12
 
     def lr(self, step: int, steps: int) -> float:
-        """Warm-up of 200 steps, then a cosine to 1 % of the peak."""
+        """Warm-up of 200 steps (at most a tenth), then a cosine to 1 % of the peak."""
         cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
-        return self.peak_lr * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * cosine)
+        warm_up = max(1, min(200, steps // 10))
+        return self.peak_lr * min(1.0, (step + 1) / warm_up) * (0.01 + 0.99 * cosine)
 
-    def bias_nats(self, progress: float) -> float:
-        """Background bias: none before a tenth of stage 1, or the look-ups never form."""
-        return 10 * min(1.0, max(0.0, progress - 0.1) / 0.4) if self.from_scratch else 11.0
+    def bias_at(self, progress: float) -> float:
+        """Background bias: none before a tenth of a stage from scratch.
 
-    def easy(self, progress: float) -> float:
-        return 0.8 * max(0.0, 1 - progress / 0.12) if self.from_scratch else 0.0
+        With an earlier ramp the look-ups never form.
+        """
+        ramp = min(1.0, max(0.0, progress - 0.1) / 0.4) if self.from_scratch else 1.0
+        return self.bias_nats * ramp
 
-    def margin(self, progress: float) -> float:
-        return 4 * min(1.0, progress / 0.5) if self.from_scratch else 6.0
+    def margin_at(self, progress: float) -> float:
+        """Lead in nats that the supervised look-ups are asked for."""
+        return self.margin * (min(1.0, progress / 0.5) if self.from_scratch else 1.0)
+
+    def easy_at(self, progress: float) -> float:
+        """Share of easy episodes: falls to none by `easy_until`."""
+        return self.easy * max(0.0, 1 - progress / self.easy_until)
 
 
-STAGES = {1: Stage(2e-3, True), 2: Stage(7e-4, False)}
+STAGES = {
+    1: Stage(1.2e-3, bias_nats=10, margin=4, from_scratch=True, easy=0.8),
+    2: Stage(3e-4, bias_nats=11, margin=6, from_scratch=False),
+}
 
 
 class Samples(IterableDataset[Batch]):
@@ -128,8 +145,8 @@ class Trainer:
         progress = step / steps
         for group in self.optimiser.param_groups:
             group["lr"] = self.stage.lr(step, steps)
-        nats = self.stage.bias_nats(progress)
-        self.margin.fill_(self.stage.margin(progress))
+        nats = self.stage.bias_at(progress)
+        self.margin.fill_(self.stage.margin_at(progress))
         tokens, aux = tokens.long(), aux.long()
         answer = (flags[:, 1:] & ANSWER) > 0
         labels = torch.where(answer, tokens[:, 1:], -100)
@@ -190,7 +207,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--lr", type=float, default=0.0, help="peak learning rate; 0: the stage's own")
     p.add_argument("--batch", type=int, default=256, help="samples of 1024 tokens a step")
     p.add_argument("--length", type=int, default=1024)
-    p.add_argument("--feed-forward", type=int, default=512)
+    p.add_argument("--width", type=int, default=256)
+    p.add_argument("--feed-forward", type=int, default=768)
     p.add_argument("--workers", type=int, default=14)
     p.add_argument("--coarse", type=float, default=0.3, help="share of hardware-style angles")
     p.add_argument(
@@ -201,13 +219,14 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def train(args: argparse.Namespace) -> list[dict[str, float]]:
+def train(args: argparse.Namespace, stage: Stage | None = None) -> list[dict[str, float]]:
     """Run one stage and write the checkpoint; returns the logged measures."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    known = STAGES[args.stage]
-    stage = Stage(args.lr or known.peak_lr, known.from_scratch)
+    stage = stage or STAGES[args.stage]
+    if args.lr:
+        stage = replace(stage, peak_lr=args.lr)
     tokenizer = load_tokenizer(args.tokenizer)
-    shape = Shape(tokenizer.get_vocab_size(), feed_forward=args.feed_forward)
+    shape = Shape(tokenizer.get_vocab_size(), args.width, feed_forward=args.feed_forward)
     trainer = Trainer(
         shape,
         stage,
@@ -219,7 +238,7 @@ def train(args: argparse.Namespace) -> list[dict[str, float]]:
     )
     if args.init:
         trainer.model.load_state_dict(load(args.init).state_dict())
-    easy = torch.tensor([stage.easy(0.0)]).share_memory_()
+    easy = torch.tensor([stage.easy_at(0.0)]).share_memory_()
     # One batch in eight is long: documents with up to 64 needles.
     long = (max(1, args.batch * 3 // 8), args.length * 5 // 2)
     shapes = [(args.batch, args.length)] * 7 + [long]
@@ -241,7 +260,7 @@ def train(args: argparse.Namespace) -> list[dict[str, float]]:
     while step < steps:
         gathered.append(trainer.step(next(loader), step, steps))
         step += 1
-        easy[0] = stage.easy(step / steps)
+        easy[0] = stage.easy_at(step / steps)
         if step in (24, 224):
             if device == "cuda":
                 torch.cuda.synchronize()
