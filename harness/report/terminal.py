@@ -11,7 +11,7 @@ from harness.core.cells import samples_of
 from harness.core.outcomes import CellVerdict, Outcome
 from harness.core.records import RunRecord
 from harness.core.verdict import RunVerdict
-from harness.report.text import rendered
+from harness.report.text import inert, rendered
 
 STYLES: dict[Outcome, str] = {
     "PASS": "green",
@@ -23,7 +23,7 @@ STYLES: dict[Outcome, str] = {
     "NO_BASELINE": "yellow",
     "INCOMPARABLE": "yellow",
 }
-_NARROW = 100
+_NARROW = 118
 _MIB = 2**20
 
 
@@ -32,15 +32,17 @@ def summary(
 ) -> str:
     """The whole summary as text."""
     parts = [
-        rendered(Text(line), width=width, color=color, encoding=encoding)
+        rendered(Text(inert(line)), width=width, color=color, encoding=encoding)
         for line in _heading(record)
     ]
     for line, style in _reasons(verdict):
-        parts.append(rendered(Text(line, style=style), width=width, color=color, encoding=encoding))
+        parts.append(
+            rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
+        )
     table = _table(record, verdict, narrow=width < _NARROW)
     parts.append(rendered(table, width=width, color=color, encoding=encoding))
     for line in _footing(record, verdict):
-        parts.append(rendered(Text(line), width=width, color=color, encoding=encoding))
+        parts.append(rendered(Text(inert(line)), width=width, color=color, encoding=encoding))
     return "".join(parts)
 
 
@@ -87,10 +89,8 @@ def _absence(cells: list[CellVerdict]) -> str:
 
 
 def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
-    table = Table(box=box.ASCII2 if narrow else box.SIMPLE_HEAD, pad_edge=False)
-    table.box = box.ASCII
-    table.show_edge = False
-    table.add_column("depth", justify="right")
+    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    table.add_column("depth", justify="right", no_wrap=True)
     table.add_column("metric", no_wrap=True)
     table.add_column("measured", justify="right", no_wrap=True)
     table.add_column("baseline", justify="right", no_wrap=True)
@@ -132,7 +132,7 @@ def _measured(record: RunRecord, cell: CellVerdict) -> str:
     if rung is None:
         return "-"
     right, asked, controls_right, controls = samples_of(rung).retrieval
-    each = {f"{a.needles_right}/{a.needles_asked}" for a in rung.asks}
+    each = {f"{a.needles_right}/{a.needles_asked}" for a in rung.counted_asks}
     control = "control" if controls_right == controls else f"control {controls_right}/{controls}"
     if len(each) == 1 and controls_right == controls:
         return f"{each.pop()} + {control} x{controls}"

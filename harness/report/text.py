@@ -1,6 +1,7 @@
 """Text that any console can show: characters it cannot encode are replaced by plain ones."""
 
 import io
+import re
 
 from rich.console import Console, RenderableType
 
@@ -22,6 +23,17 @@ _PLAIN = str.maketrans(
         "‘": "'",
     }
 )
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def inert(text: str) -> str:
+    """`text` without characters that drive a terminal or reorder it: each becomes `?`.
+
+    Answers, file names and server headers are untrusted.
+    """
+    return _CONTROLS.sub("?", text)
 
 
 def encodable(text: str, encoding: str | None) -> str:
