@@ -219,7 +219,9 @@ class Ladder:
         """Measure as far as needed, judge one cell, and pass, fail or skip the test accordingly."""
         self.campaign.rung(depth)
         cell = self.campaign.cell(depth, metric)
-        text = f"{cell.outcome}: {cell.message}" + (
+        from harness.report.text import inert
+
+        text = f"{cell.outcome}: {inert(cell.message)}" + (
             f"\nnext: {cell.next_step}" if cell.next_step else ""
         )
         if cell.outcome in FAILING or (self._strict and cell.outcome in SKIPPING):
