@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
+from scipy import ndimage, special
 
 from harness.core.noise import PRIOR, Floats, NoisePrior, moderate
 from harness.core.stats import (
@@ -265,14 +265,21 @@ def _set_aside(log_ratio: Floats, sd: float) -> tuple[Floats, NDArray[np.bool_]]
 
 
 def _over(
-    paired: _Paired, members: Sequence[int], confidence: float, prior: NoisePrior
+    paired: _Paired,
+    members: Sequence[int],
+    confidence: float,
+    prior: NoisePrior,
+    search: float = 1.0,
 ) -> Estimate:
-    """Interval of the speed ratio over the batches `members`, weighted by their time."""
+    """Interval of the speed ratio over the batches `members`, weighted by their time.
+
+    `search` multiplies the variance of the batches' own noise.
+    """
     where = np.asarray(members)
     weight = paired.weight[where] / paired.weight[where].sum()
     locations = paired.log_ratio[:, where] @ weight
     inflation = (1.0 + paired.correlation) / (1.0 - paired.correlation)
-    share = min(1.0, float((weight**2).sum()) * inflation)
+    share = min(1.0, float((weight**2).sum()) * inflation) * search
     side = paired.chunk_variance / 2.0
     count = len(members)
     return combine(
@@ -299,10 +306,9 @@ def _departure(
     count = paired.weight.size
     found: list[tuple[float, Departure]] = []
     fitted = _levels(paired)
-    # The stretch is chosen because it stands out among about `count` others: judge it that hard.
-    strict = confidence if len(fitted) == 1 else 1.0 - (1.0 - confidence) / count
+    search = 1.0 if len(fitted) == 1 else _search_factor(confidence, count)
     levels = [
-        (first, last, _beyond(_over(paired, range(first, last), strict, prior), band))
+        (first, last, _beyond(_over(paired, range(first, last), confidence, prior, search), band))
         for first, last in fitted
     ]
     for beyond, group in itertools.groupby(levels, key=lambda level: level[2]):
@@ -310,7 +316,7 @@ def _departure(
             continue
         stretches = list(group)
         first, last = stretches[0][0], stretches[-1][1]
-        estimate = _over(paired, range(first, last), strict, prior)
+        estimate = _over(paired, range(first, last), confidence, prior, search)
         if not _borne_by_most(paired.raw[:, first:last], estimate.ratio, band):
             continue
         rest = [*range(first), *range(last, count)]
@@ -320,6 +326,16 @@ def _departure(
         place = Departure(paired.starts[first], paired.ends[last - 1], last == count, estimate)
         found.append((estimate.p_no_change, place))
     return min(found, key=lambda f: f[0])[1] if found else None
+
+
+def _search_factor(confidence: float, count: int) -> float:
+    """Factor on the batches' variance for a stretch chosen among about `count` (Bonferroni).
+
+    Only the batches' noise makes one stretch of a curve stand out: what a run has as a whole is
+    common to all of them, and is not multiplied.
+    """
+    tail = (1.0 - confidence) / 2.0
+    return float((special.ndtri(tail / count) / special.ndtri(tail)) ** 2)
 
 
 def _borne_by_most(log_ratio: Floats, ratio: float, band: float) -> bool:

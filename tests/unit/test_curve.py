@@ -110,6 +110,14 @@ def test_an_even_slow_down_is_one_stretch_judged_as_the_whole(seed: int) -> None
     assert found.departure.estimate == found.overall
 
 
+def test_a_stretch_that_was_searched_for_counts_its_batches_noise_larger() -> None:
+    half = estimated(curve(64, seed=1, change=-0.23, first=32), baseline(64))
+    alone = estimated(curve(64, seed=1, change=-0.23, first=32)[32:], baseline(64))
+    assert half.departure is not None
+    assert half.departure.from_tokens == alone.judged.n_current * BATCH
+    assert half.departure.estimate.sample_variance > 2.0 * alone.judged.sample_variance
+
+
 # -- what passes by -------------------------------------------------------------------------
 
 
