@@ -44,7 +44,6 @@ RECIPE: tuple[StageRun, ...] = (
 )
 """8 minutes a stage on one H200 (33 and 38 ms a step)."""
 
-TINY = train.Stage(5e-3, bias_nats=0, margin=0, from_scratch=True, easy=1, easy_until=1e9)
 _TINY_STEPS = 130
 _ANSWER = re.compile(r"Q\d+=[A-Z]{2,8}-\d+")
 
@@ -110,7 +109,7 @@ def make_tiny(folder: Path) -> None:
         *("--eager", "--log-every", "10"),
         *("--out", str(folder / "tiny.pt"), "--tokenizer", str(folder / "tokenizer.json")),
     ]
-    log = train.train(train.parser().parse_args(argv), TINY)
+    log = train.train(train.parser().parse_args(argv), train.TINY_EASY)
     first, last = log[0]["answer"], log[-1]["answer"]
     if not last < 0.5 * first:
         raise SystemExit(f"the loss did not fall: {first} in the first steps, {last} in the last")

@@ -69,8 +69,9 @@ def fake_q4_0(x: Tensor) -> Tensor:
     blocks = x.detach().float().unflatten(-1, (-1, 32))
     high, low = blocks.amax(-1, True), blocks.amin(-1, True)
     step = torch.where(high > -low, high, low) / -8
-    step = torch.where(step == 0, torch.ones_like(step), step).half().float()
-    return (((blocks / step + 8.5).floor().clamp(0, 15) - 8) * step).flatten(-2)
+    step = torch.where(step == 0, torch.ones_like(step), step)
+    levels = (blocks / step + 8.5).floor().clamp(0, 15) - 8
+    return (levels * step.half().float()).flatten(-2)
 
 
 def fake_q8_0(x: Tensor) -> Tensor:

@@ -72,6 +72,8 @@ STAGES = {
     1: Stage(1.2e-3, bias_nats=10, margin=4, from_scratch=True, easy=0.8),
     2: Stage(3e-4, bias_nats=11, margin=6, from_scratch=False),
 }
+TINY_EASY = Stage(5e-3, bias_nats=0, margin=0, from_scratch=True, easy=1, easy_until=1e9)
+"""For models too small to do more than learn the form of an answer."""
 
 
 class Samples(IterableDataset[Batch]):
