@@ -108,7 +108,7 @@ def curve_table(
             effect,
             batches=batches,
             from_share=from_share,
-            cells=size.changed if effect else size.unchanged // 2,
+            cells=size.changed // 5 * 2 if effect else size.unchanged // 8,
         )
         for sd in NOISES
         for effect in EFFECTS
