@@ -8,9 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core.cells import samples_of
+from harness.core.heatmap import matrix_of
+from harness.core.order_effect import order_effect, scores_by_order
 from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.probe_scores import SCORE_EVENT
 from harness.core.records import RunRecord
 from harness.core.verdict import RunVerdict
+from harness.report.heatmap_text import heatmap_lines
 from harness.report.text import inert, rendered
 
 STYLES: dict[Outcome, str] = {
@@ -39,8 +43,9 @@ def summary(
         parts.append(
             rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
         )
-    table = _table(record, verdict, narrow=width < _NARROW)
-    parts.append(rendered(table, width=width, color=color, encoding=encoding))
+    if verdict.cells:
+        table = _table(record, verdict, narrow=width < _NARROW)
+        parts.append(rendered(table, width=width, color=color, encoding=encoding))
     for line in _footing(record, verdict):
         parts.append(rendered(Text(inert(line)), width=width, color=color, encoding=encoding))
     return "".join(parts)
@@ -153,6 +158,14 @@ def _percent(share: float, cell: CellVerdict) -> str:
 
 
 def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
+    effect = order_effect(scores_by_order(a for r in record.rungs for a in r.asks))
+    if len({score.share for score in effect.scores if score.asked}) > 1:
+        yield f"order of asking: {effect.sentence}"
+    if (matrix := matrix_of(record)) is not None:
+        yield from heatmap_lines(matrix)
+    for event in record.events:
+        if event.code == SCORE_EVENT and not event.message.startswith("heatmap"):
+            yield event.message
     cold = [f"{r.depth}: {r.cold_ttft_ms / 1e3:,.1f} s" for r in record.rungs if r.cold_ttft_ms]
     if cold:
         yield "cold TTFT (whole document read, first token): " + ", ".join(cold)

@@ -11,10 +11,12 @@ from pydantic import ValidationError
 from harness.core.records import (
     LINE,
     SCHEMA_VERSION,
+    AnyLine,
     Control,
     Event,
     Footer,
     Header,
+    ProbeAsk,
     Rung,
     RunRecord,
 )
@@ -44,7 +46,7 @@ class Recorder:
             raise _unwritable(folder, error) from error
         self.append(header)
 
-    def append(self, line: Header | Control | Rung | Event | Footer) -> None:
+    def append(self, line: AnyLine) -> None:
         """Write one line and force it to the disk."""
         try:
             self._file.write(line.model_dump_json().encode() + b"\n")
@@ -83,9 +85,18 @@ def read_run(path: Path) -> RunRecord:
         raw = path.read_bytes()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    return parse_run(raw, path)
+
+
+def parse_run(raw: bytes, path: Path | str) -> RunRecord:
+    """A record from its bytes; `path` is where they are from, for messages.
+
+    Raises:
+        StoreError: as `read_run`.
+    """
     pieces = raw.split(b"\n")
     torn = pieces.pop() != b""
-    lines: list[Header | Control | Rung | Event | Footer] = []
+    lines: list[AnyLine] = []
     for number, piece in enumerate(pieces, start=1):
         _refuse_newer(path, piece)
         try:
@@ -105,6 +116,7 @@ def read_run(path: Path) -> RunRecord:
         header=lines[0],
         controls=tuple(x for x in lines if isinstance(x, Control)),
         rungs=tuple(x for x in lines if isinstance(x, Rung)),
+        probe_asks=tuple(x for x in lines if isinstance(x, ProbeAsk)),
         events=tuple(x for x in lines if isinstance(x, Event)),
         footer=next((x for x in reversed(lines) if isinstance(x, Footer)), None),
         torn=torn,
@@ -125,7 +137,7 @@ def readable_runs(folder: Path) -> Iterator[tuple[Path, RunRecord]]:
             continue
 
 
-def _refuse_newer(path: Path, piece: bytes) -> None:
+def _refuse_newer(path: Path | str, piece: bytes) -> None:
     if not piece.startswith(b'{"kind":"header"'):
         return
     import re

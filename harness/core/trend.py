@@ -1,0 +1,234 @@
+"""Trends over many runs: where a series changed its level, and whether it decays under the band.
+
+One value a run and cell, oldest first. A verdict compares one run with its baseline and leaves
+room for noise; over many runs a smaller change stands out, and a decay that each new baseline
+accepted a little of is seen against a reference that stays where it is.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import ruptures
+from numpy.typing import NDArray
+from scipy import ndimage, stats
+
+from harness.core.metrics import METRICS, Direction
+
+MIN_RUNS = 4
+"""Runs that each side of a change has at least: fewer is a bad night or two."""
+
+MIN_SHARE = 0.02
+"""Changes of level below this share are not reported, however sure."""
+
+LEVEL = 0.003
+"""A change is kept when equal levels would show as much with less than this probability."""
+
+RECENT_RUNS = 5
+_PENALTY = 2.5
+_OUTLIER_SDS = 3.5
+_WINDOW = 5
+_NORMAL_MEDIAN = 0.6745
+_LEAST_SD = 1e-4
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoint:
+    """A lasting change of level: `index` is the first run on the new one.
+
+    `before` and `after` are the levels (geometric means) in the series' unit; `change` is the
+    share by which they differ (-0.06: 6 % less); `p_value` is that of equal levels.
+    """
+
+    index: int
+    before: float
+    after: float
+    change: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """The newest runs' level against a pinned reference, as shares; worse than it, and surely so.
+
+    `low` and `high` bound the change with 99 % confidence; `per_run` is the median slope
+    (Theil–Sen), a share a run.
+    """
+
+    change: float
+    low: float
+    high: float
+    per_run: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run's location of one cell, in the metric's unit; `started_at` in ISO 8601."""
+
+    run_id: str
+    started_at: str
+    build: str
+    machine_class: str
+    model: str
+    configuration: str
+    depth: int
+    metric: str
+    value: float
+
+
+def by_cell(points: Iterable[Point]) -> dict[tuple[str, int], list[Point]]:
+    """Points by (metric, depth), metrics in the registry's order, each list in the given order."""
+    cells: dict[tuple[str, int], list[Point]] = {}
+    for point in points:
+        cells.setdefault((point.metric, point.depth), []).append(point)
+    order = list(METRICS)
+    return dict(sorted(cells.items(), key=lambda c: (order.index(c[0][0]), c[0][1])))
+
+
+def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
+    """The lasting changes of level in a series of positive values, oldest first.
+
+    The levels are a penalised least-squares fit to the logarithms (PELT by `ruptures`; a further
+    level must lower the squared error by more than 2.5 log(n) noise variances, after Yao 1988,
+    doi:10.1016/0167-7152(88)90118-6). Single outlying runs are drawn in first, and a change
+    is kept only if it is larger than `MIN_SHARE` and passes a t test at `LEVEL`.
+
+    Raises:
+        ValueError: a value is zero, negative or not a number.
+    """
+    if any(not (math.isfinite(v) and v > 0.0) for v in values):
+        raise ValueError("a trend needs values above zero")
+    if len(values) < 2 * MIN_RUNS:
+        return ()
+    y = np.log(np.asarray(values, dtype=np.float64))
+    noise_sd = _noise_sd(y)
+    y = _outliers_drawn_in(y, noise_sd)
+    penalty = _PENALTY * math.log(y.size) * noise_sd**2
+    fit = ruptures.KernelCPD(kernel="linear", min_size=MIN_RUNS).fit(y.reshape(-1, 1))
+    borders = [0, *fit.predict(pen=penalty)]
+    while len(borders) > 2:
+        points = _between(y, borders)
+        weakest = max(points, key=lambda p: (abs(p.change) < MIN_SHARE, p.p_value))
+        if abs(weakest.change) >= MIN_SHARE and weakest.p_value <= LEVEL:
+            return tuple(points)
+        borders.remove(weakest.index)
+    return ()
+
+
+def slow_decay(
+    values: Sequence[float], reference: Sequence[float], *, direction: Direction, band: float
+) -> Decay | None:
+    """Whether the newest runs are surely worse than a pinned reference by half the band or more.
+
+    `values` are one a run, oldest first; `reference` the pinned run's own value or values. `None`
+    when there are too few runs, or no such decay.
+    """
+    recent = np.log(np.asarray(values[-RECENT_RUNS:], dtype=np.float64))
+    if recent.size < MIN_RUNS or not reference:
+        return None
+    noise_sd = max(_noise_sd(np.log(np.asarray(values, dtype=np.float64))), _LEAST_SD)
+    pinned = np.log(np.asarray(reference, dtype=np.float64))
+    change = float(recent.mean() - pinned.mean())
+    error = noise_sd * math.sqrt(1.0 / recent.size + 1.0 / pinned.size)
+    reach = float(stats.t.ppf(0.995, max(len(values) - 1, 1))) * error
+    worse = change < 0.0 if direction == "higher" else change > 0.0
+    edge = math.log1p(-band / 2.0) if change < 0.0 else math.log1p(band / 2.0)
+    if not worse or abs(change) < abs(edge) or abs(change) <= reach:
+        return None
+    slope = float(stats.theilslopes(np.log(np.asarray(values, dtype=np.float64))).slope)
+    return Decay(
+        change=math.expm1(change),
+        low=math.expm1(change - reach),
+        high=math.expm1(change + reach),
+        per_run=math.expm1(slope),
+        runs=len(values),
+    )
+
+
+def _noise_sd(y: Floats) -> float:
+    """Spread from one run to the next, which a change of level hardly enters."""
+    steps = np.abs(np.diff(y))
+    typical = float(np.median(steps)) if steps.size else 0.0
+    return max(typical / (_NORMAL_MEDIAN * math.sqrt(2.0)), _LEAST_SD)
+
+
+def _outliers_drawn_in(y: Floats, noise_sd: float) -> Floats:
+    """Runs far from their neighbours moved to the limit of what noise would do (Hampel)."""
+    middle = ndimage.median_filter(y, size=_WINDOW, mode="nearest")
+    reach = _OUTLIER_SDS * noise_sd
+    return np.asarray(np.clip(y, middle - reach, middle + reach), dtype=np.float64)
+
+
+def _between(y: Floats, borders: Sequence[int]) -> list[ChangePoint]:
+    """The change at each inner border, judged by the spread left within the levels."""
+    pieces = [y[a:b] for a, b in itertools.pairwise(borders)]
+    df = y.size - len(pieces)
+    left = sum(float(((p - p.mean()) ** 2).sum()) for p in pieces) / df
+    sd = max(math.sqrt(left), _LEAST_SD)
+    points = []
+    for index, before, after in zip(borders[1:], pieces, pieces[1:], strict=False):
+        step = float(after.mean() - before.mean())
+        t = abs(step) / (sd * math.sqrt(1.0 / before.size + 1.0 / after.size))
+        points.append(
+            ChangePoint(
+                index=index,
+                before=math.exp(float(before.mean())),
+                after=math.exp(float(after.mean())),
+                change=math.expm1(step),
+                p_value=float(2.0 * stats.t.sf(t, df)),
+            )
+        )
+    return points
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a cell's series shows: a lasting change since run `since`, or a slow decay of `last`.
+
+    Exactly one of `change` and `decay` is given; `worse` says whether it is for the worse.
+    """
+
+    since: Point
+    change: ChangePoint | None
+    decay: Decay | None
+    worse: bool
+
+
+def findings(
+    points: Sequence[Point], *, band: float, reference: str | None = None
+) -> tuple[Finding, ...]:
+    """Changes and decays of one cell's points, oldest first.
+
+    `reference` is the id of the pinned run; by default the oldest five are the reference. Metrics
+    that are shares of right answers are judged run by run, not here, and give nothing.
+    """
+    if not points or METRICS[points[0].metric].kind == "score":
+        return ()
+    direction = METRICS[points[0].metric].direction
+    values = [p.value for p in points if p.value > 0.0]
+    kept = [p for p in points if p.value > 0.0]
+    found = [
+        Finding(kept[c.index], c, None, (c.change < 0.0) == (direction == "higher"))
+        for c in change_points(values)
+    ]
+    pinned = [p.value for p in kept if p.run_id == reference] if reference else values[:RECENT_RUNS]
+    decay = None
+    if reference or len(values) >= RECENT_RUNS + MIN_RUNS:
+        decay = slow_decay(values, pinned, direction=direction, band=band)
+    if decay is not None:
+        found.append(Finding(kept[-1], None, decay, True))
+    return tuple(found)
+
+
+def groups(points: Iterable[Point]) -> dict[tuple[str, str, str], list[Point]]:
+    """Points by what may be compared: (machine class, model, configuration)."""
+    found: dict[tuple[str, str, str], list[Point]] = {}
+    for point in points:
+        key = (point.machine_class, point.model, point.configuration)
+        found.setdefault(key, []).append(point)
+    return found

@@ -1,0 +1,276 @@
+"""The report page: one file that opens offline, with plots, the tables behind them, and no trust.
+
+What a model answered, what a file or machine is called and what a log says may hold anything.
+Jinja escapes it in the page, JSON is escaped for its script element, and the page's own policy
+(CSP) lets only our two scripts run, by their hashes, and nothing be fetched.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+
+from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
+from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.records import Header
+from harness.core.trend import Point, groups
+from harness.report import answers, figures, trends
+from harness.report.figures import Figure
+from harness.report.judged import Judged, change, depth_label, interval, quantity
+
+MAX_BYTES = 2_000_000
+PLOTLY = "plotly-basic-4.1.1.min.js"
+_ANSWER_CHARS = (answers.ANSWER_CHARS, 1000, 200)
+_WORST_FIRST: tuple[Outcome, ...] = (
+    *("REGRESSED", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
+    *("NO_BASELINE", "IMPROVED", "PASS"),
+)
+_MEANING: dict[Outcome, str] = {
+    "PASS": "within the band of the baseline",
+    "IMPROVED": "better than the baseline",
+    "REGRESSED": "worse than the baseline",
+    "INCONCLUSIVE": "not decided",
+    "INVALID": "the measurement cannot be used",
+    "NO_BASELINE": "measured, nothing to compare with yet",
+    "INCOMPARABLE": "the configuration differs from the baseline's",
+    "ERROR": "not measured to the end",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the configuration: a name, its value in each run, whether they differ."""
+
+    name: str
+    values: tuple[str, ...]
+    differs: bool
+
+
+def page(
+    runs: Sequence[Judged],
+    *,
+    bands: dict[str, float],
+    history: Sequence[Point] = (),
+    reference: str | None = None,
+) -> str:
+    """The page for one or more runs, the first one being the one judged, with history if given.
+
+    Answers are cut shorter where the page would outgrow `MAX_BYTES`.
+    """
+    text = ""
+    for answer_chars in _ANSWER_CHARS:
+        text = _page(runs, bands, history, reference, answer_chars)
+        if len(text.encode()) <= MAX_BYTES:
+            break
+    return text
+
+
+def _page(
+    runs: Sequence[Judged],
+    bands: dict[str, float],
+    history: Sequence[Point],
+    reference: str | None,
+    answer_chars: int,
+) -> str:
+    plots = [*_run_figures(runs, bands, answer_chars), *_history_figures(history, bands, reference)]
+    scripts = [_asset(PLOTLY), _asset("report.js")]
+    return _template().render(
+        runs=runs,
+        names=[run.name for run in runs],
+        verdicts=[_counts(run) for run in runs],
+        meaning=_MEANING,
+        troubles=[_troubles(run) for run in runs],
+        metrics=METRICS,
+        cells=_cells(runs),
+        configuration=_configuration(runs),
+        log=[_log(run) for run in runs],
+        plots=plots,
+        figures=_figure_data(plots),
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own files
+        style=Markup(_asset("report.css")),  # noqa: S704 - our own file
+        policy=_policy(scripts),
+        depth_label=depth_label,
+        quantity=quantity,
+        change=change,
+        interval=interval,
+        contents=_contents(plots),
+    )
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("harness.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("harness.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    hashes = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'"
+        for s in scripts
+    ]
+    return (
+        f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _figure_data(plots: Sequence[Figure]) -> Markup:
+    data = [{"name": p.name, "traces": p.traces, "layout": p.layout} for p in plots]
+    return htmlsafe_json_dumps(data, dumps=json.dumps, allow_nan=False, separators=(",", ":"))
+
+
+def _run_figures(runs: Sequence[Judged], bands: dict[str, float], chars: int) -> list[Figure]:
+    together = (
+        figures.prefill(runs, bands[PREFILL.name]),
+        figures.generation(runs, bands[GENERATION.name]),
+        figures.ttft(runs, bands[TTFT.name]),
+    )
+    each = [answers.retrieval(run, number, chars) for number, run in enumerate(runs)]
+    times = [figures.timeline(run, number) for number, run in enumerate(runs)]
+    every = (*together, *each, figures.memory(runs, bands[MEMORY.name]), *times)
+    return [figure for figure in every if figure is not None]
+
+
+def _history_figures(
+    points: Sequence[Point], bands: dict[str, float], reference: str | None
+) -> list[Figure]:
+    plots: list[Figure] = []
+    for number, ((machine, model, _), some) in enumerate(groups(points).items()):
+        if len({p.run_id for p in some}) < 2:
+            continue
+        plots += trends.history(
+            some,
+            bands=bands,
+            reference=reference,
+            label=f"{machine}, {model}",
+            number=number,
+        )
+    return plots
+
+
+def _counts(run: Judged) -> list[tuple[Outcome, int]]:
+    found = [c.outcome for c in run.verdict.cells]
+    return [(o, found.count(o)) for o in _WORST_FIRST if o in found]
+
+
+def _troubles(run: Judged) -> list[tuple[str | None, list[CellVerdict]]]:
+    """What did not simply pass, worst first, by what to do about it."""
+    cells = [c for c in run.verdict.cells if c.outcome not in ("PASS", "NO_BASELINE")]
+    grouped: dict[tuple[Outcome, str | None], list[CellVerdict]] = {}
+    for cell in sorted(cells, key=lambda c: (_WORST_FIRST.index(c.outcome), c.depth)):
+        grouped.setdefault((cell.outcome, cell.next_step), []).append(cell)
+    return [(step, some) for (_, step), some in grouped.items()]
+
+
+def _contents(plots: Sequence[Figure]) -> list[tuple[str, str]]:
+    """Anchor and title of each plot, with its subject where a title alone would not do."""
+    titles = [plot.title for plot in plots]
+    return [
+        (p.name, p.title if titles.count(p.title) == 1 else f"{p.title}: {p.subject}")
+        for p in plots
+    ]
+
+
+def _cells(runs: Sequence[Judged]) -> list[tuple[int, str, list[CellVerdict | None]]]:
+    keys = sorted(
+        {(c.depth, c.metric.name) for run in runs for c in run.verdict.cells},
+        key=lambda k: (k[0], list(METRICS).index(k[1])),
+    )
+    return [(d, METRICS[m].label, [run.verdict.cell(d, m) for run in runs]) for d, m in keys]
+
+
+def _configuration(runs: Sequence[Judged]) -> list[Row]:
+    columns = [_facts(run.record.header) for run in runs]
+    if runs[0].baseline is not None and runs[0].baseline.runs:
+        last = runs[0].baseline.runs[-1]
+        columns.append(
+            {
+                "run": last.run_id,
+                "server build": last.build,
+                "OS": last.os,
+                "driver": last.driver,
+                "machine class": runs[0].baseline.key.machine_class,
+                **{str(k): v for k, v in runs[0].baseline.key.config.items()},
+                **{str(k): v for k, v in last.noted.items()},
+            }
+        )
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    rows = []
+    for name in names:
+        given = [column[name] for column in columns if name in column]
+        values = tuple(_shown(column[name]) if name in column else "–" for column in columns)
+        differs = name not in ("run", "started", "argv") and len({str(v) for v in given}) > 1
+        rows.append(Row(name, values, differs))
+    return rows
+
+
+def _facts(header: Header) -> dict[str, object]:
+    plan, machine, server = header.plan, header.machine, header.server
+    return {
+        "run": header.run_id,
+        "started": header.started_at,
+        "machine class": machine.machine_class,
+        "CPU": f"{machine.cpu}, {machine.cpu_cores} cores",
+        "memory, GiB": round(machine.memory_bytes / 2**30, 1),
+        "GPU": ", ".join(machine.gpus) or None,
+        "OS": machine.os,
+        "driver": machine.driver,
+        "model": header.model.name,
+        "model identity": header.model.identity,
+        "server": server.origin,
+        "server build": server.build,
+        "ctx": plan.ctx_tokens,
+        "fill": plan.fill,
+        "background": plan.background,
+        "grammar": plan.grammar_version,
+        "seed": plan.seed,
+        "label": header.label,
+        **{
+            str(k): v
+            for k, v in {**server.key, "ctx": server.key.get("ctx", plan.ctx_tokens)}.items()
+        },
+        **{str(k): v for k, v in server.noted.items()},
+        "argv": " ".join(server.argv) or None,
+    }
+
+
+def _shown(value: object) -> str:
+    return "not given" if value is None else str(value)
+
+
+def _log(run: Judged) -> list[tuple[str, str]]:
+    """Kind and text of what the server's log and the run's own events and notes say."""
+    account = run.event_data("server_log")
+    lines = [
+        (f"finding: {f.get('code')}", f"{f.get('reason')} (×{f.get('count')}): {f.get('example')}")
+        for f in account.get("findings") or ()
+        if isinstance(f, dict)
+    ]
+    lines += [("warning in the log", str(w)) for w in account.get("warnings") or ()]
+    lines += [
+        (e.code, e.message)
+        for e in run.record.events
+        if e.code not in ("server_log", "machine") and e.message
+    ]
+    lines += [(f"note at {r.depth:,}", note) for r in run.record.rungs for note in r.notes]
+    lines += [("drift", d.sentence) for d in run.verdict.drift]
+    return lines

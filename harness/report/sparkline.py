@@ -1,0 +1,79 @@
+"""A curve as one line of text, in plain ASCII where blocks can't be shown."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from harness.core.cells import samples_of
+from harness.core.records import Chunk, RunRecord
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+ASCII = "_.-:=+*#"
+WIDTH = 48
+
+
+def sparkline(values: Sequence[float], encoding: str | None, *, width: int = WIDTH) -> str:
+    """One sign a value, lowest to highest; more values than `width` are drawn together by median.
+
+    A flat series is shown in the middle, an empty one as nothing.
+    """
+    if not values:
+        return ""
+    marks = BLOCKS if _shows(BLOCKS, encoding) else ASCII
+    if len(values) > width:
+        edges = [round(i * len(values) / width) for i in range(width + 1)]
+        values = [median(values[a:b]) for a, b in itertools.pairwise(edges)]
+    low, high = min(values), max(values)
+    if high - low <= 1e-9 * abs(high):
+        return marks[len(marks) // 2] * len(values)
+    top = len(marks) - 1
+    return "".join(marks[round((v - low) / (high - low) * top)] for v in values)
+
+
+def prefill_line(record: RunRecord, encoding: str | None) -> str | None:
+    """The prefill curve of a whole climb with its ends in numbers; `None` without a curve.
+
+    Batches are spaced by the logarithm of depth, as in the report's plot.
+    """
+    chunks = curve_of(record)
+    if len(chunks) < 2:
+        return None
+    paces = [(c.end_tokens, rate(c)) for c in chunks]
+    first, last = math.log(paces[0][0]), math.log(paces[-1][0])
+    columns: dict[int, list[float]] = {}
+    for end, pace in paces:
+        place = 0.0 if last == first else (math.log(end) - first) / (last - first)
+        columns.setdefault(round(place * (WIDTH - 1)), []).append(pace)
+    line = sparkline([median(columns[c]) for c in sorted(columns)], encoding)
+    return (
+        f"prefill by batch, tok/s: {paces[0][1]:,.0f} {line} {paces[-1][1]:,.0f} "
+        f"(to {paces[-1][0]:,} tokens)"
+    )
+
+
+def curve_of(record: RunRecord) -> list[Chunk]:
+    """The batches of all rungs by depth, of disturbed ones as well."""
+    chunks = [
+        chunk
+        for depth in record.header.plan.depths
+        if (rung := record.rung(depth)) is not None
+        for chunk in samples_of(rung, contended=True).chunks
+    ]
+    return sorted(
+        (c for c in chunks if c.ms > 0 and c.end_tokens > c.start_tokens),
+        key=lambda c: c.start_tokens,
+    )
+
+
+def rate(chunk: Chunk) -> float:
+    """Tokens per second of one batch."""
+    return (chunk.end_tokens - chunk.start_tokens) / chunk.ms * 1e3
+
+
+def _shows(marks: str, encoding: str | None) -> bool:
+    try:
+        marks.encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

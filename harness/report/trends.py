@@ -1,0 +1,112 @@
+"""History in sentences and plots: each cell over time, builds named, changes of level marked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.core.metrics import METRICS
+from harness.core.trend import Finding, Point, by_cell, findings
+from harness.report.figures import Figure, Table, Trace, safe
+from harness.report.judged import depth_label, percent
+
+MAX_RUNS_DRAWN = 400
+MAX_RUNS_TABLED = 60
+
+
+def sentence(finding: Finding) -> str:
+    """Such as "generation at 32K: −6 % since 2026-11-12, build b11501"."""
+    point = finding.since
+    where = f"{METRICS[point.metric].label} at {depth_label(point.depth)}"
+    if finding.change is not None:
+        return (
+            f"{where}: {percent(finding.change.change)} since {point.started_at[:10]}, "
+            f"build {point.build}"
+        )
+    decay = finding.decay
+    assert decay is not None
+    return (
+        f"{where}: {percent(decay.change)} against the pinned reference "
+        f"({percent(decay.low)} to {percent(decay.high)}), {percent(decay.per_run, 2)} a run, "
+        f"as of {point.started_at[:10]}, build {point.build}"
+    )
+
+
+def history(
+    points: Sequence[Point],
+    *,
+    bands: Mapping[str, float],
+    reference: str | None,
+    label: str,
+    number: int,
+) -> list[Figure]:
+    """One plot a metric over all runs of one machine, model and configuration."""
+    metrics: dict[str, list[tuple[int, list[Point]]]] = {}
+    for (metric, depth), cell in by_cell(points).items():
+        metrics.setdefault(metric, []).append((depth, cell))
+    return [
+        _figure(metric, cells, bands[metric], reference, label, number)
+        for metric, cells in metrics.items()
+    ]
+
+
+def _figure(
+    name: str,
+    cells: Sequence[tuple[int, list[Point]]],
+    band: float,
+    reference: str | None,
+    label: str,
+    number: int,
+) -> Figure:
+    metric = METRICS[name]
+    traces: list[Trace] = []
+    rows: list[tuple[str, ...]] = []
+    said: list[str] = []
+    for place, (depth, cell) in enumerate(cells):
+        drawn = cell[-MAX_RUNS_DRAWN:]
+        found = findings(cell, band=band, reference=reference)
+        said += [sentence(f) for f in found]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": depth_label(depth),
+                "meta": f"run{place}",
+                "marker": {"size": 5},
+                "x": [p.started_at for p in drawn],
+                "y": [round(p.value, 4) for p in drawn],
+                "text": [f"build {safe(p.build)}<br>run {safe(p.run_id)}" for p in drawn],
+                "hovertemplate": f"%{{y:,.4~g}} {metric.unit}<br>%{{text}}",
+            }
+        )
+        changes = [f for f in found if f.change is not None]
+        if changes:
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": f"change at {depth_label(depth)}",
+                    "meta": "mark",
+                    "marker": {"symbol": "diamond-tall", "size": 14},
+                    "x": [f.since.started_at for f in changes],
+                    "y": [round(f.since.value, 4) for f in changes],
+                    "text": [safe(sentence(f)) for f in changes],
+                    "hovertemplate": "%{text}<extra></extra>",
+                }
+            )
+        rows += [
+            (depth_label(depth), p.started_at[:16], p.build, f"{p.value:,.4g}", p.run_id)
+            for p in reversed(cell[-MAX_RUNS_TABLED:])
+        ]
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": "run started"}, "type": "date"},
+        "yaxis": {"title": {"text": f"{metric.label}, {metric.unit}"}, "rangemode": "tozero"},
+    }
+    return Figure(
+        f"history-{number}-{name}",
+        f"{metric.label[0].upper()}{metric.label[1:]} over time",
+        "One line a depth; a tall diamond marks the first run on a new level.",
+        traces,
+        layout,
+        Table(("depth", "run started", "build", metric.unit, "run"), tuple(rows)),
+        subject=label,
+        warnings=tuple(said),
+    )
