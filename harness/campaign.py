@@ -7,7 +7,8 @@ from pathlib import Path
 from harness import __version__
 from harness.core.baseline import Baseline, key_of
 from harness.core.metrics import METRICS
-from harness.core.outcomes import CellVerdict
+from harness.core.outcomes import NEXT_STEPS, CellVerdict
+from harness.core.probes import ProbeVerdict
 from harness.core.records import Header, Rung, RunRecord
 from harness.core.verdict import RunVerdict, disturbed_metrics, judge, undecided
 from harness.errors import ServerError, SetupError
@@ -17,6 +18,7 @@ from harness.machine.memory import MemoryProbe
 from harness.machine.quiet import wait_quiet
 from harness.machine.watch import MachineWatcher
 from harness.ports import Reporter
+from harness.probes import ProbeKind, Probes
 from harness.runner import Runner
 from harness.script import Script
 from harness.serving.session import Session, open_session
@@ -29,14 +31,24 @@ from harness.store.runs import Recorder, check_writable, new_run_id, read_run
 class Campaign:
     """A measured run. `start` opens everything, `check…` judge, `close` leaves nothing behind."""
 
-    def __init__(self, settings: Settings, reporter: Reporter, *, deepest: int | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        reporter: Reporter,
+        *,
+        deepest: int | None,
+        probes: bool = False,
+    ) -> None:
         self.settings = settings
         self.deepest = deepest
+        self._wants_probes = probes
+        self._probes: Probes | None = None
         self._reporter = reporter
         self._stack = ExitStack()
         self._session: Session | None = None
         self._runner: Runner | None = None
         self._baseline: Baseline | None = None
+        self._ready = False
         self._closed_climb = False
         self._finished = False
         self.record_path: Path | None = None
@@ -66,7 +78,7 @@ class Campaign:
             log = settings.results / "logs" / f"{run_id}.server.log"
             self._session = open_session(settings, log, self._reporter.say)
             self._stack.callback(self._session.close)
-            if self.deepest is None:
+            if self.deepest is None and not self._wants_probes:
                 return
             script = Script(
                 self._session.client, settings, native=not self._session.identity.reduced
@@ -84,6 +96,7 @@ class Campaign:
             self._baseline = find_baseline(settings.baselines, key_of(header))
             recorder = Recorder(settings.results, header)
             self.record_path = recorder.path
+            self._stack.callback(recorder.close)
             pid = self._session.pid
             if pid is None and settings.server_url:
                 pid = server_pid(settings.server_url)
@@ -100,11 +113,21 @@ class Campaign:
                 watcher,
                 settings=settings,
                 undecided=self._undecided,
-                deepest=self.deepest,
+                deepest=self.deepest or 0,
+            )
+            self._probes = Probes(
+                self._session,
+                script,
+                settings,
+                recorder.append,
+                self._baseline,
+                say=self._reporter.say,
+                origin_ns=self._runner.origin_ns,
             )
             for sentence in memory.unreadable():
                 self._runner.event("not_read", sentence)
             self._runner.begin()
+            self._ready = True
         except ServerError as error:
             self.close("could not start")
             tail = "\n".join(error.log_tail[-12:])
@@ -129,7 +152,10 @@ class Campaign:
         """End the record, stop the server, let go of the machine; safe to call twice."""
         if self._runner is not None and not self._finished:
             self._finished = True
-            self._runner.abandon(reason)
+            if self.deepest is None and self._ready:
+                self._runner.end()
+            else:
+                self._runner.abandon(reason)
         self._stack.close()
 
     @property
@@ -144,6 +170,22 @@ class Campaign:
         """The rung at `depth`, measured now (with those below it) if it was not before."""
         assert self._runner is not None
         return self._runner.climb_to(depth)
+
+    def probe(self, kind: ProbeKind) -> ProbeVerdict:
+        """Heatmap or fuzz on the open server, judged; a server's failure is an ERROR.
+
+        Raises:
+            SetupError: the probe cannot be had on this server.
+        """
+        assert self._probes is not None
+        assert self._runner is not None
+        try:
+            return self._probes.run(kind)
+        except ServerError as error:
+            failure = self._runner.fail(error)
+            said = f"{failure.cause}: {failure.message}"
+            self._runner.event("probe_failed", f"{kind}: {said}")
+            return ProbeVerdict("ERROR", said, NEXT_STEPS["error"])
 
     def close_climb(self) -> None:
         """Climb to the deepest rung wanted and run the second control, once."""

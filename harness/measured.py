@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Mapping
 
-from harness.core.failures import ForeignOrigin, classify
+from harness.core.failures import Diagnosis, ForeignOrigin, classify
 from harness.core.needles import Ask
 from harness.core.records import AskRecord, Chunk, Generation, Prefill
-from harness.core.scoring import score
+from harness.core.scoring import Score, score
 from harness.serving.client import Exchange
 
 
@@ -63,10 +63,7 @@ def ask_record(
 
     `foreign` maps codes this request did not ask for to where they belong.
     """
-    result = score(ask, exchange.content)
-    diagnosis = classify(
-        ask, result, exchange.content, exchange.reasoning, exchange.finish_reason, foreign
-    )
+    result, diagnosis = diagnose(ask, exchange, foreign)
     control = next((q.number for q in ask.questions if q.is_control), None)
     return AskRecord(
         **_span(exchange, origin_ns),
@@ -93,6 +90,16 @@ def ask_record(
         failure_reason=diagnosis.reason,
         invalid=diagnosis.invalid,
         evidence=diagnosis.evidence,
+    )
+
+
+def diagnose(
+    ask: Ask, exchange: Exchange, foreign: Mapping[str, ForeignOrigin]
+) -> tuple[Score, Diagnosis]:
+    """Score and class of an answer; `foreign` as in `ask_record`."""
+    result = score(ask, exchange.content)
+    return result, classify(
+        ask, result, exchange.content, exchange.reasoning, exchange.finish_reason, foreign
     )
 
 

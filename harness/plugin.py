@@ -16,10 +16,15 @@ from harness.settings import Settings, load, project_root
 if TYPE_CHECKING:
     from harness.campaign import Campaign
     from harness.core.outcomes import CellVerdict
+    from harness.core.probes import ProbeVerdict
+    from harness.probes import ProbeKind
     from harness.serving.session import Session
 
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
+
+_PROBES = {"heatmap": "--heatmap 8x16", "fuzz": "--fuzz-examples 20"}
+"""Fixtures of what runs only when asked for, and how to ask."""
 
 FAILING = ("REGRESSED", "INVALID", "ERROR", "INCOMPARABLE")
 SKIPPING = ("INCONCLUSIVE", "NO_BASELINE")
@@ -44,6 +49,14 @@ _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
     ("--idle-timeout", "idle_timeout_s", "S", "silence from the server that ends a run (900)"),
     ("--ready-timeout", "ready_timeout_s", "S", "time a started server has to load (600)"),
     ("--budget", "budget_s", "S", "seconds for measuring again what is undecided (120)"),
+    ("--heatmap", "heatmap", "LxD", "also run the heatmap, lengths x depths, e.g. 8x16"),
+    (
+        "--fuzz-examples",
+        "fuzz_examples",
+        "N",
+        "also fuzz the questions, N examples, and placement, N/4",
+    ),
+    ("--fuzz-ctx", "fuzz_ctx", "N", "context of a fuzzed document, tokens (default 2048)"),
     ("--wait-quiet", "wait_quiet_s", "S", "wait for a quiet machine; refuse if it stays busy (0)"),
     ("--wait-lock", "wait_lock_s", "S", "wait this long for another run on this machine (0)"),
 )
@@ -101,7 +114,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
-            closing = "closed_ladder" in _fixtures(item)
+            closing = bool({"closed_ladder", *_PROBES} & set(_fixtures(item)))
             depth = max(settings.rung_depths) if closing else _depth(item)
             item.add_marker(pytest.mark.timeout(patience_s(depth)))
 
@@ -122,6 +135,8 @@ def patience_s(depth: int) -> int:
 def _place(item: pytest.Item) -> tuple[int, int]:
     if not item.get_closest_marker("long"):
         return 0, 0
+    if set(_fixtures(item)) & set(_PROBES):  # they put other documents into the server's slot
+        return 3, 0
     return (2 if "closed_ladder" in _fixtures(item) else 1), _depth(item)
 
 
@@ -142,15 +157,16 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     wanted = {name for item in session.items for name in _fixtures(item)}
     ladder = bool(wanted & {"ladder", "closed_ladder"})
-    if not ladder and "server" not in wanted:
-        return
     settings = config.stash[SETTINGS]
+    probes = any(_asked_for(settings, name) for name in wanted & set(_PROBES))
+    if not ladder and not probes and "server" not in wanted:
+        return
     depths = [_depth(i) for i in session.items if set(_fixtures(i)) & {"ladder", "closed_ladder"}]
     deepest = (max(depths) or max(settings.rung_depths)) if ladder else None
     from harness.campaign import Campaign
     from harness.progress import TerminalReporter
 
-    campaign = Campaign(settings, TerminalReporter(config), deepest=deepest)
+    campaign = Campaign(settings, TerminalReporter(config), deepest=deepest, probes=probes)
     try:
         campaign.start()
     except HarnessError as error:
@@ -219,16 +235,48 @@ class Ladder:
         """Measure as far as needed, judge one cell, and pass, fail or skip the test accordingly."""
         self.campaign.rung(depth)
         cell = self.campaign.cell(depth, metric)
-        from harness.report.text import inert
-
-        text = f"{cell.outcome}: {inert(cell.message)}" + (
-            f"\nnext: {cell.next_step}" if cell.next_step else ""
-        )
-        if cell.outcome in FAILING or (self._strict and cell.outcome in SKIPPING):
-            pytest.fail(text, pytrace=False)
-        if cell.outcome in SKIPPING:
-            pytest.skip(text.replace("\n", "; "))
+        _conclude(cell, strict=self._strict)
         return cell
+
+
+class Probe:
+    """What the tests of heatmap and fuzz talk to."""
+
+    def __init__(self, campaign: Campaign, *, strict: bool) -> None:
+        self._campaign = campaign
+        self._strict = strict
+
+    def check(self, kind: ProbeKind) -> ProbeVerdict:
+        """Run one probe, and pass, fail or skip the test by its verdict."""
+        try:
+            verdict = self._campaign.probe(kind)
+        except HarnessError as error:
+            pytest.fail(str(error), pytrace=False)
+        _conclude(verdict, strict=self._strict)
+        return verdict
+
+
+def _conclude(verdict: CellVerdict | ProbeVerdict, *, strict: bool) -> None:
+    from harness.report.text import inert
+
+    text = f"{verdict.outcome}: {inert(verdict.message)}" + (
+        f"\nnext: {verdict.next_step}" if verdict.next_step else ""
+    )
+    if verdict.outcome in FAILING or (strict and verdict.outcome in SKIPPING):
+        pytest.fail(text, pytrace=False)
+    if verdict.outcome in SKIPPING:
+        pytest.skip(text.replace("\n", "; "))
+
+
+def _asked_for(settings: Settings, probe: str) -> bool:
+    return (settings.heatmap if probe == "heatmap" else settings.fuzz_examples) is not None
+
+
+def _probe(config: pytest.Config, name: str) -> Probe:
+    settings = config.stash[SETTINGS]
+    if not _asked_for(settings, name):
+        pytest.skip(f"not asked for; {_PROBES[name]} does")
+    return Probe(_campaign(config), strict=settings.strict)
 
 
 @pytest.fixture(scope="session")
@@ -243,6 +291,18 @@ def closed_ladder(ladder: Ladder) -> Ladder:
     """The climb, finished and closed by its second control, as verdicts on speed need it."""
     ladder.campaign.close_climb()
     return ladder
+
+
+@pytest.fixture
+def heatmap(request: pytest.FixtureRequest) -> Probe:
+    """The heatmap, where `--heatmap` asks for it."""
+    return _probe(request.config, "heatmap")
+
+
+@pytest.fixture
+def fuzz(request: pytest.FixtureRequest) -> Probe:
+    """The fuzz, where `--fuzz-examples` asks for it."""
+    return _probe(request.config, "fuzz")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TypeVar, get_args
 
 from harness.core import cells
+from harness.core.answer_budget import larger_budget
 from harness.core.cost import PrefillWatch
 from harness.core.needles import ORDERS, Order
 from harness.core.records import (
@@ -92,6 +93,11 @@ class Runner:
         self.failure: Failure | None = None
 
     @property
+    def origin_ns(self) -> int:
+        """When the run began, by `time.perf_counter_ns`."""
+        return self._origin_ns
+
+    @property
     def plan(self) -> Plan:
         """The plan being driven."""
         return self._script.plan
@@ -140,6 +146,12 @@ class Runner:
         self.failure = self.failure or Failure(cause="INTERRUPTED", message=message)
         self._finish()
 
+    def fail(self, error: ServerError) -> Failure:
+        """Name a failure outside the rungs; a run that is not ended yet ends as failed."""
+        failure = self._explain(error)
+        self.failure = self.failure or failure
+        return failure
+
     def _finish(self) -> None:
         if (log := log_event(self._session)) is not None:
             self._recorder.append(log)
@@ -153,7 +165,6 @@ class Runner:
                 failure=self.failure,
             )
         )
-        self._recorder.close()
 
     # -- one rung ----------------------------------------------------------------------------
 
@@ -298,10 +309,22 @@ class Runner:
         )
 
     def _ask(self, draft: "_Draft", order: Order) -> None:
+        """Ask once; again, with a new control, where only the token budget cut the answer."""
+        budget = self._settings.answer_tokens
+        record = self._ask_within(draft, order, budget)
+        larger = larger_budget(record, budget, self._session.identity.n_ctx)
+        if larger is not None:
+            draft.asks[-1] = record.model_copy(update={"superseded": True})
+            draft.notes.append(
+                f"an answer was cut at {budget} tokens; the question was asked again with {larger}"
+            )
+            self._ask_within(draft, order, larger)
+
+    def _ask_within(self, draft: "_Draft", order: Order, budget_tokens: int) -> AskRecord:
         self._session.check_alive("waiting for the next request")
         ask = self._script.ask(draft.depth, order)
         text = self._script.document(draft.depth) + ask.tail
-        exchange = self._chat(text, max_tokens=self._settings.answer_tokens, reuse=True)
+        exchange = self._chat(text, max_tokens=budget_tokens, reuse=True)
         self._prefilled_tokens += exchange.new_tokens or 0
         tail_tokens = self._script.tail_tokens(ask)
         if self._script.native:
@@ -323,6 +346,7 @@ class Runner:
                 f"a question re-read {record.new_tokens} tokens instead of "
                 f"{record.planned_new_tokens}; its TTFT is not counted as warm"
             )
+        return record
 
     def _generate(self, draft: "_Draft") -> None:
         self._session.check_alive("waiting for the next request")

@@ -12,11 +12,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness.core.heatmap import NEEDLE_TOKENS
 from harness.core.metrics import METRICS
 from harness.errors import SetupError
 
 DEFAULT_CTX_TOKENS = 8192
 MINIMUM_DEPTH = 1024
+DEFAULT_FUZZ_CTX = 2048
+MINIMUM_FUZZ_CTX = 1536
+HEATMAP_TAIL_TOKENS = 200
+"""Room, about, that eight questions and their template take."""
 DEFAULT_REMEASURE_S = 120.0
 API_KEY_VARIABLE = "HARNESS_API_KEY"  # the variable's name, not a key
 
@@ -41,6 +46,9 @@ class Settings(BaseModel):
     max_repeats: int = 18
     generate_tokens: int = 128
     answer_tokens: int = 256
+    heatmap: tuple[int, int] | None = None
+    fuzz_examples: int | None = None
+    fuzz_ctx: int | None = None
 
     band: float | None = None
     bands: dict[str, float] = {}
@@ -68,6 +76,11 @@ class Settings(BaseModel):
     def remeasure_s(self) -> float:
         """Seconds a run may spend on measuring again what is undecided or was disturbed."""
         return DEFAULT_REMEASURE_S if self.budget_s is None else self.budget_s
+
+    @property
+    def fuzz_depth(self) -> int:
+        """Tokens of context that a fuzzed document is made for."""
+        return self.fuzz_ctx or min(DEFAULT_FUZZ_CTX, self.ctx_tokens)
 
     @property
     def rung_depths(self) -> tuple[int, ...]:
@@ -125,6 +138,10 @@ def load(
     if merged.get("depths") is not None:
         merged["depths"] = _depths(merged["depths"])
         merged.setdefault("ctx_tokens", max(merged["depths"]))
+    if merged.get("heatmap") is not None:
+        merged["heatmap"] = _shape(merged["heatmap"])
+    if merged.get("fuzz_ctx") is not None:
+        merged["fuzz_ctx"] = tokens(merged["fuzz_ctx"], "--fuzz-ctx")
     if isinstance(args := merged.get("server_args"), str):
         merged["server_args"] = tuple(split_arguments(args))
     if merged.get("server_bin") is None and not merged.get("server_url"):
@@ -185,6 +202,15 @@ def _depths(value: object) -> tuple[int, ...]:
     return tuple(depths)
 
 
+def _shape(value: object) -> tuple[int, int]:
+    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", str(value))
+    if match is None or not (1 <= int(match[1]) <= 64 and 1 <= int(match[2]) <= 64):
+        raise SetupError(
+            f"--heatmap {value}: expected lengths x depths, 1 to 64 of each, such as 8x16"
+        )
+    return int(match[1]), int(match[2])
+
+
 def _first_fault(error: ValidationError) -> str:
     fault = error.errors(include_url=False)[0]
     where = ".".join(str(p) for p in fault["loc"])
@@ -221,6 +247,15 @@ def _refuse_nonsense(s: Settings) -> None:
         raise SetupError(
             f"generate_tokens is {s.generate_tokens}; at least 16 are needed for a rate"
         )
+    if s.heatmap is not None:
+        _refuse_crowded_heatmap(s.ctx_tokens * s.fill, *s.heatmap)
+    if s.fuzz_examples is not None and s.fuzz_examples < 1:
+        raise SetupError(f"--fuzz-examples {s.fuzz_examples}: expected 1 or more")
+    if not MINIMUM_FUZZ_CTX <= s.fuzz_depth <= s.ctx_tokens and s.fuzz_examples is not None:
+        raise SetupError(
+            f"--fuzz-ctx {s.fuzz_depth}: expected {MINIMUM_FUZZ_CTX} tokens or more, for twelve "
+            f"needles and eight questions, and no more than --ctx ({s.ctx_tokens})"
+        )
     if s.server_url and s.server_bin:
         raise SetupError("--server-url and --server-bin exclude each other; give one of them")
     if s.server_url and not re.match(r"https?://[^/\s]+", s.server_url):
@@ -229,3 +264,14 @@ def _refuse_nonsense(s: Settings) -> None:
         )
     if s.server_url and s.server_args:
         raise SetupError("--server-args has no effect on a server that already runs (--server-url)")
+
+
+def _refuse_crowded_heatmap(document_tokens: float, lengths: int, bands: int) -> None:
+    """Two lines of needle and background must fit each band of the shortest document."""
+    shortest = document_tokens / lengths - HEATMAP_TAIL_TOKENS
+    if (needed := 2 * NEEDLE_TOKENS * bands) > shortest:
+        raise SetupError(
+            f"--heatmap {lengths}x{bands} is too fine for this context: its shortest document has "
+            f"about {max(0, round(shortest))} tokens and {bands} depths need {needed}; ask for "
+            "fewer lengths or depths, or raise --ctx"
+        )

@@ -9,11 +9,14 @@ import pytest
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from harness.plugin import Ladder
+    from harness.plugin import Ladder, Probe
     from harness.serving.session import Session
 
 __all__ = [
+    "test_fuzz_placements",
+    "test_fuzz_questions",
     "test_generation",
+    "test_heatmap",
     "test_memory",
     "test_prefill",
     "test_retrieval",
@@ -54,6 +57,24 @@ def test_ttft(closed_ladder: Ladder, depth: int) -> None:
 def test_memory(closed_ladder: Ladder, depth: int) -> None:
     """Memory of the server's process tree and device."""
     closed_ladder.check("memory", depth)
+
+
+@pytest.mark.long
+def test_heatmap(heatmap: Probe) -> None:
+    """Every length x depth of `--heatmap` on one document that is read once."""
+    heatmap.check("heatmap")
+
+
+@pytest.mark.long
+def test_fuzz_questions(fuzz: Probe) -> None:
+    """Any subset of questions, in any order, language and numbering, about one document."""
+    fuzz.check("questions")
+
+
+@pytest.mark.long
+def test_fuzz_placements(fuzz: Probe) -> None:
+    """Any needles at any places, with names alike and distractors, in short documents."""
+    fuzz.check("placements")
 
 
 @pytest.mark.smoke

@@ -5,6 +5,7 @@ import json
 import re
 
 from harness.core.cells import Samples, samples_of
+from harness.core.probe_scores import ProbeScore, scores_of
 from harness.core.records import Header, RunRecord, Strict
 
 SCHEMA_VERSION = 1
@@ -24,6 +25,7 @@ class AcceptedRun(Strict):
     reason: str | None = None
     warnings: tuple[str, ...] = ()
     cells: dict[int, Samples]
+    probes: tuple[ProbeScore, ...] = ()
 
 
 class Key(Strict):
@@ -61,6 +63,10 @@ class Baseline(Strict):
     def samples(self, depth: int) -> list[Samples]:
         """Each accepted run's samples at `depth`."""
         return [run.cells[depth] for run in self.runs if depth in run.cells]
+
+    def probes(self) -> list[ProbeScore]:
+        """All accepted runs' scores of heatmap and fuzz."""
+        return [score for run in self.runs for score in run.probes]
 
 
 def key_of(header: Header) -> Key:
@@ -100,4 +106,5 @@ def accepted(record: RunRecord, accepted_at: str, reason: str | None) -> Accepte
         reason=reason,
         warnings=log_warnings(record),
         cells={r.depth: samples_of(r) for r in record.rungs if r.failure is None},
+        probes=scores_of(record),
     )

@@ -68,10 +68,10 @@ def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
             if m.rss_bytes is not None or m.device_bytes is not None
         ),
         retrieval=(
-            sum(a.needles_right for a in rung.asks),
-            sum(a.needles_asked for a in rung.asks),
-            sum(a.control_right for a in rung.asks),
-            len(rung.asks),
+            sum(a.needles_right for a in rung.counted_asks),
+            sum(a.needles_asked for a in rung.counted_asks),
+            sum(a.control_right for a in rung.counted_asks),
+            len(rung.counted_asks),
         ),
         cold_ttft_ms=rung.cold_ttft_ms,
     )

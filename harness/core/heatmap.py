@@ -13,12 +13,15 @@ from typing import Literal
 
 from harness.core.haystack import Placed, Segment
 from harness.core.needles import MEMORY_TARGET, CodeSource, Needle
-from harness.core.records import Strict
+from harness.core.records import RunRecord, Strict
 
 DEFAULT_LENGTHS = 8
 DEFAULT_BANDS = 16
 MAX_QUESTIONS = 8
 """Most questions in one request, the control's included (the reference model's limit)."""
+
+HEATMAP_EVENT = "heatmap"
+"""Code of the event that holds a `Matrix` in a record."""
 
 NEEDLE_TOKENS = 48
 """Room kept for a needle and for the line that may run past its place, by default."""
@@ -206,7 +209,8 @@ class Matrix(Strict):
     """A heatmap's result: every cell, with the counts that are reported apart.
 
     `document_tokens` pairs with `lengths`; `prefilled_tokens` as the server counted them, `None`
-    when it does not; `planned_prefilled_tokens` as planned.
+    when it does not; `planned_prefilled_tokens` as planned. `question_tokens` is the questions'
+    share of them; `confirm_tokens`, read cold to confirm failures, are not among them.
     """
 
     lengths: tuple[int, ...]
@@ -215,6 +219,9 @@ class Matrix(Strict):
     cells: tuple[CellResult, ...]
     prefilled_tokens: int | None = None
     planned_prefilled_tokens: int | None = None
+    question_tokens: int | None = None
+    confirm_tokens: int | None = None
+    elapsed_s: float | None = None
 
     def at(self, length: int, band: int) -> CellResult | None:
         """The cell's result, the latest when there are several; `None` when it is missing."""
@@ -234,3 +241,9 @@ class Matrix(Strict):
     def _state(self, length: int, band: int) -> CellState:
         cell = self.at(length, band)
         return "not_asked" if cell is None else cell.state
+
+
+def matrix_of(record: RunRecord) -> Matrix | None:
+    """The heatmap of a run, the latest; `None` when it has none."""
+    found = next((e for e in reversed(record.events) if e.code == HEATMAP_EVENT), None)
+    return None if found is None else Matrix.model_validate(found.data)

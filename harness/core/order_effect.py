@@ -82,7 +82,7 @@ def scores_by_order(asks: Iterable[AskRecord]) -> tuple[OrderScore, ...]:
     right: dict[Order, int] = dict.fromkeys(ORDERS, 0)
     asked: dict[Order, int] = dict.fromkeys(ORDERS, 0)
     left_out: dict[Order, int] = dict.fromkeys(ORDERS, 0)
-    for ask in asks:
+    for ask in (ask for ask in asks if not ask.superseded):
         if ask.control_right:
             right[ask.order] += ask.needles_right
             asked[ask.order] += ask.needles_asked

@@ -84,7 +84,7 @@ def unfinished(metric: Metric, rung: Rung, repeats: int) -> bool:
     if metric is GENERATION:
         return len(rung.generations) < repeats
     if metric in (TTFT, RETRIEVAL):
-        return len(rung.asks) < len(ORDERS)
+        return len(rung.counted_asks) < len(ORDERS)
     return metric is not PREFILL or not rung.prefills
 
 

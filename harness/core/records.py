@@ -1,8 +1,9 @@
 """Run records: what was measured, raw, in versioned lines that survive a crash at any byte.
 
 A record file is JSON Lines. The first line is a `Header`; then `Control`, `Rung` and `Event` lines
-in the order things happened; a `Footer` ends a run that finished. A reader may drop a torn last
-line. Samples are raw; every summary is derived. Absent is `None` with a reason, never 0 or NaN.
+in the order things happened; a `Footer` ends a climb that finished. Heatmap and fuzz come after it,
+as `ProbeAsk` and `Event` lines. A reader may drop a torn last line. Samples are raw; every summary
+is derived. Absent is `None` with a reason, never 0 or NaN.
 """
 
 from typing import Annotated, Any, Literal
@@ -59,7 +60,8 @@ class AskRecord(Timed):
     `ttft_ms` is client-side: request sent to first token. `expected` and `given` map question
     number to code. `planned_new_tokens` is what should have been read anew (the tail).
     `failure_class`, its reason and evidence are `core.failures`' diagnosis; `invalid` says why the
-    answer tells nothing of distant retrieval (control_failed, budget, contaminated).
+    answer tells nothing of distant retrieval (control_failed, budget, contaminated). `superseded`:
+    the token budget cut it, and the same was asked again with a larger one; only that ask counts.
     """
 
     order: Literal["forward", "reversed", "shuffled"]
@@ -85,6 +87,7 @@ class AskRecord(Timed):
     failure_reason: str = ""
     invalid: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
+    superseded: bool = False
 
 
 class Generation(Timed):
@@ -240,6 +243,25 @@ class Rung(Strict):
     failure: Failure | None = None
     elapsed_s: float
 
+    @property
+    def counted_asks(self) -> tuple[AskRecord, ...]:
+        """The asks that count: without those that were asked again with a larger budget."""
+        return tuple(ask for ask in self.asks if not ask.superseded)
+
+
+class ProbeAsk(Strict):
+    """One ask outside the ladder: of a heatmap, or of a fuzzed example.
+
+    `document_tokens` were read before its questions; `cold` says that nothing of them was to be
+    reused.
+    """
+
+    kind: Literal["probe_ask"] = "probe_ask"
+    probe: Literal["heatmap", "fuzz"]
+    document_tokens: int
+    cold: bool
+    ask: AskRecord
+
 
 class Event(Strict):
     """Something said about the run as a whole: contention, a fallback, a log warning."""
@@ -251,7 +273,7 @@ class Event(Strict):
 
 
 class Footer(Strict):
-    """Last line of a run that ended by itself."""
+    """Ends a climb that ended by itself; only the lines of probes may follow."""
 
     kind: Literal["footer"] = "footer"
     ended_at: str
@@ -261,8 +283,9 @@ class Footer(Strict):
     failure: Failure | None = None
 
 
-Line = Annotated[Header | Control | Rung | Event | Footer, Field(discriminator="kind")]
-LINE: TypeAdapter[Header | Control | Rung | Event | Footer] = TypeAdapter(Line)
+AnyLine = Header | Control | Rung | ProbeAsk | Event | Footer
+Line = Annotated[AnyLine, Field(discriminator="kind")]
+LINE: TypeAdapter[AnyLine] = TypeAdapter(Line)
 
 
 class RunRecord(Strict):
@@ -271,6 +294,7 @@ class RunRecord(Strict):
     header: Header
     controls: tuple[Control, ...] = ()
     rungs: tuple[Rung, ...] = ()
+    probe_asks: tuple[ProbeAsk, ...] = ()
     events: tuple[Event, ...] = ()
     footer: Footer | None = None
     torn: bool = False

@@ -27,7 +27,7 @@ def judge_retrieval(
     if wrong := _diagnoses(rung):
         said = f"{said} ({wrong})"
     for reason, (code, text) in _INVALID.items():
-        if any(reason in ask.invalid for ask in rung.asks):
+        if any(reason in ask.invalid for ask in rung.counted_asks):
             return replace(cell, outcome="INVALID", code=code, message=f"{said}: {text}")
     base_right = sum(run.retrieval[0] for run in runs)
     base_asked = sum(run.retrieval[1] for run in runs)
@@ -65,7 +65,7 @@ _INVALID = {
 def _diagnoses(rung: Rung) -> str:
     """The classes of the wrong answers, each with the order of asking and its reason, once."""
     said: dict[tuple[str, str], list[str]] = {}
-    for ask in rung.asks:
+    for ask in rung.counted_asks:
         if ask.failure_class != "right":
             said.setdefault((ask.failure_class, ask.failure_reason), []).append(ask.order)
     return "; ".join(

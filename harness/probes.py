@@ -1,0 +1,150 @@
+"""The probes beside the ladder, each run once a session: heatmap and fuzz."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from harness.core.baseline import Baseline
+from harness.core.heatmap import HEATMAP_EVENT, Matrix
+from harness.core.outcomes import NEXT_STEPS
+from harness.core.probe_scores import SCORE_EVENT, ProbeScore
+from harness.core.probes import ProbeVerdict, judge_probe
+from harness.core.records import AnyLine, Event
+from harness.errors import SetupError
+from harness.heatmap_climb import HeatmapClimb
+from harness.interview import Interview
+from harness.report.heatmap_text import heatmap_sentence
+from harness.script import Script
+from harness.serving.gguf_file import model_identity, read_gguf
+from harness.serving.session import Session, reference_model
+from harness.settings import Settings
+
+PLACEMENT_SHARE = 4
+"""One placement, which takes a document, for as many examples of questions, which take a tail."""
+
+ProbeKind = Literal["heatmap", "questions", "placements"]
+
+
+class Probes:
+    """Runs probes on an open server, records them, and judges them."""
+
+    def __init__(
+        self,
+        session: Session,
+        script: Script,
+        settings: Settings,
+        record: Callable[[AnyLine], None],
+        baseline: Baseline | None,
+        *,
+        say: Callable[[str], None],
+        origin_ns: int,
+    ) -> None:
+        self._session = session
+        self._script = script
+        self._settings = settings
+        self._record = record
+        self._accepted = baseline.probes() if baseline is not None else []
+        self._say = say
+        self._origin_ns = origin_ns
+
+    def run(self, kind: ProbeKind) -> ProbeVerdict:
+        """Run one probe and judge it.
+
+        Raises:
+            ServerError: the server failed on the way.
+            SetupError: a shape that does not fit the context, or not a llama-server.
+        """
+        if kind == "heatmap":
+            return self._heatmap()
+        return self._fuzz(kind)
+
+    def _heatmap(self) -> ProbeVerdict:
+        """Read one document up to the context, ask every cell on the way, and judge the matrix."""
+        climb = HeatmapClimb(self._interview("heatmap"), self._script, self._settings, self._say)
+        matrix = climb.run()
+        self._record(
+            Event(code=HEATMAP_EVENT, message=heatmap_sentence(matrix), data=matrix.model_dump())
+        )
+        return self._judged_heatmap(matrix)
+
+    def _fuzz(self, kind: Literal["questions", "placements"]) -> ProbeVerdict:
+        """Fuzz order and subset of questions, or placement, and judge the share that was right."""
+        from harness.fuzz import Fuzz
+
+        assert self._settings.fuzz_examples is not None
+        folder = self._settings.results / "fuzz-examples" / self._session.model.identity
+        fuzz = Fuzz(
+            self._interview("fuzz"),
+            self._script,
+            self._settings,
+            examples_dir=folder,
+            exact=self._exact,
+        )
+        wanted = self._settings.fuzz_examples
+        if kind == "questions":
+            found = fuzz.questions(wanted)
+        else:
+            found = fuzz.placements(-(-wanted // PLACEMENT_SHARE))
+        if found.failure is None:
+            said = (
+                f"{found.score.right}/{found.score.asked} right in {found.examples} examples of "
+                f"{kind} at {self._settings.fuzz_depth} tokens"
+            )
+            return self._judged(found.score, said)
+        how = (
+            "an example of an earlier run still fails"
+            if found.replayed
+            else f"wrong in {found.examples} examples; the smallest that fails"
+        )
+        said = f"{how}: {found.failure}\nkept in {folder}; later runs replay it first"
+        self._keep(found.score, said)
+        return ProbeVerdict("REGRESSED", said, _EXACT_STEP)
+
+    def _judged_heatmap(self, matrix: Matrix) -> ProbeVerdict:
+        shape = f"heatmap {len(matrix.lengths)}x{matrix.bands}"
+        right, wrong = matrix.count("right"), matrix.count("wrong")
+        warm_only = matrix.count("wrong_warm_only")
+        score = ProbeScore(name=shape, right=right, asked=right + wrong + warm_only)
+        said = heatmap_sentence(matrix)
+        if matrix.count("invalid") and self._exact:
+            self._keep(score, said)
+            return ProbeVerdict("INVALID", said, NEXT_STEPS["control"])
+        verdict = self._judged(score, said)
+        if verdict.outcome == "PASS" and self._exact and matrix.count("unconfirmed"):
+            return ProbeVerdict("INCONCLUSIVE", said, "run it again, with fewer cells")
+        return verdict
+
+    def _judged(self, score: ProbeScore, said: str) -> ProbeVerdict:
+        verdict = judge_probe(score, said, self._accepted, exact=self._exact)
+        self._keep(score, verdict.message)
+        return verdict
+
+    def _keep(self, score: ProbeScore, said: str) -> None:
+        self._record(Event(code=SCORE_EVENT, message=said, data=score.model_dump()))
+
+    def _interview(self, probe: Literal["heatmap", "fuzz"]) -> Interview:
+        if not self._script.native:
+            raise SetupError(
+                f"the {probe} needs a llama-server, where it is known what was read anew; this "
+                "server is measured in reduced mode"
+            )
+        return Interview(
+            self._session,
+            self._script,
+            self._settings,
+            self._record,
+            probe=probe,
+            origin_ns=self._origin_ns,
+        )
+
+    @property
+    def _exact(self) -> bool:
+        """Whether the server serves the reference model, which answers everything right."""
+        found = self._session.model.content_hash
+        return found is not None and found == _reference_hash()
+
+
+_EXACT_STEP = "this model answers all of this right: look for the fault in the engine or its flags"
+
+
+def _reference_hash() -> str | None:
+    return model_identity(read_gguf(reference_model())).content_hash
