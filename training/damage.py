@@ -1,6 +1,6 @@
 """Damaged copies of the reference model, to prove that the gauge moves when something is wrong.
 
-    python -m training.damage --kind keys --layer 2 --amount 0.5 --out build/damaged.gguf
+    python -m training.damage --kind keys --layer 2 --amount 2 --out build/damaged.gguf
     python -m training.damage --kind rope --amount 1e12 --out build/damaged.gguf
 
 `keys`: Gaussian noise on one layer's key projection, as a share of its standard deviation.
@@ -43,7 +43,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--model", type=Path, help="GGUF (default: the packaged reference model)")
     p.add_argument("--kind", choices=["keys", "rope"], default="keys")
-    p.add_argument("--amount", type=float, default=0.5)
+    p.add_argument("--amount", type=float, default=2.0)
     p.add_argument("--layer", type=int, default=2)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--out", type=Path, required=True)

@@ -10,6 +10,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFReader, quants
 
 from harness.serving.session import reference_model
+from training import make
 from training.data import BACKGROUND, START, Packer
 from training.export import export
 from training.gguf_tokenizer import tokenizer_of_gguf
@@ -107,3 +108,20 @@ def test_the_background_bias_waits_for_a_tenth_of_the_first_stage() -> None:
     assert STAGES[1].bias_at(0.1) == 0
     assert STAGES[1].bias_at(0.6) == STAGES[1].bias_nats
     assert STAGES[2].bias_at(0.0) == STAGES[2].bias_nats
+
+
+def test_the_recipe_goes_on_where_it_was_and_each_stage_from_the_one_before(
+    tmp_path, monkeypatch
+) -> None:
+    runs = []
+
+    def pretend(args, stage=None):
+        runs.append(args)
+        args.out.write_bytes(b"weights")
+
+    monkeypatch.setattr(make.train, "train", pretend)
+    make.make(tmp_path, stop_after=1, install=False)
+    make.make(tmp_path, stop_after=2, install=False)
+    assert [(run.stage, run.init) for run in runs] == [(1, None), (2, tmp_path / "stage1.pt")]
+    assert [run.steps for run in runs] == [run.steps for run in make.RECIPE]
+    assert all(run.feed_forward == Shape().feed_forward for run in runs)
