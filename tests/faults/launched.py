@@ -6,6 +6,7 @@ It takes llama-server's flags, writes a log, and dies of what a row of `LAUNCHED
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,6 +160,7 @@ def _end(fault: Launched) -> None:
     code = fault.exit_code or 0
     if code < 0:
         os.kill(os.getpid(), -code)
+        threading.Event().wait()  # the signal may reach another thread first
     os._exit(code)
 
 

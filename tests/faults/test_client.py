@@ -53,3 +53,13 @@ def test_nobody_there_is_said_with_the_address() -> None:
     client.close()
     assert caught.value.cause == "SERVER_DIED"
     assert "correct --server-url" in str(caught.value)
+
+
+def test_only_events_with_text_are_counted_as_tokens() -> None:
+    empty = c.event({"choices": [{"index": 0, "delta": {"content": ""}}]})
+    with FakeServer(c.wire(c.put(0.5, empty, empty, empty))) as server:
+        client = Client(server.url)
+        exchange = client.chat("Hello", max_tokens=8, reuse=False, ignore_eos=True)
+        client.close()
+    assert len(exchange.token_event_ms) == 8
+    assert exchange.predicted_tokens == 8

@@ -1,0 +1,30 @@
+"""A guard: a bit of the code that rows of the fault table need."""
+
+from dataclasses import dataclass
+
+CLIENT = "harness/serving/client.py"
+WIRE = "harness/serving/wire.py"
+SHAPES = "harness/serving/shapes.py"
+SESSION = "harness/serving/session.py"
+LAUNCH = "harness/serving/launch.py"
+COUNTS = "harness/counts.py"
+RUNNER = "harness/runner.py"
+SCRIPT = "harness/script.py"
+MEASURED = "harness/measured.py"
+PLAUSIBLE = "harness/core/plausible.py"
+VERDICT = "harness/core/verdict.py"
+OUTCOMES = "harness/core/outcomes.py"
+RETRIEVAL = "harness/core/retrieval.py"
+SCORING = "harness/core/scoring.py"
+CELLS = "harness/core/cells.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`text` of `path` is replaced by `without`; then each of `rows` must fail."""
+
+    what: str
+    path: str
+    text: str
+    without: str
+    rows: tuple[str, ...]
