@@ -34,6 +34,9 @@ class Watcher(Protocol):
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         """What disturbed a window of `time.perf_counter_ns`, as one sentence."""
 
+    def pace(self) -> dict[str, tuple[float, ...]]:
+        """Samples of the machine's own pace by name, the server being idle."""
+
     def account(self) -> dict[str, object]:
         """What was and was not watched, and the whole run in numbers."""
 

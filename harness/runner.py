@@ -46,6 +46,8 @@ from harness.store.runs import Recorder
 
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3
+CONTROL_S = 0.2
+"""A control shorter than this is mostly noise: a fast server generates up to 4 times as much."""
 WARM_UP_TOKENS = 600
 MAX_ASKS = 9
 MAX_COLD_READINGS = 4
@@ -86,6 +88,7 @@ class Runner:
         self._cold: dict[int, list[Prefill]] = {}
         self._climb_ms = 0.0
         self._again_s = 0.0
+        self._control_tokens = settings.generate_tokens
         self._reached_tokens = 0
         self._prefilled_tokens = 0
         self._watch = PrefillWatch()
@@ -105,9 +108,13 @@ class Runner:
     # -- phases ------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Short warm-up, first control, cold repeats of the short rungs."""
+        """The machine's pace, short warm-up, first control, cold repeats of the short rungs."""
+        self._pace("before")
         text = self._script.filler("warm-up", WARM_UP_TOKENS)
-        warm = self._chat(text, max_tokens=16, reuse=False)
+        warm = self._chat(
+            text, max_tokens=self._settings.generate_tokens, reuse=False, ignore_eos=True
+        )
+        self._control_tokens = self._settings.generate_tokens * _times_longer(warm)
         self._prefilled_tokens += warm.new_tokens or 0
         self._control("before")
         if not self._script.native:
@@ -139,6 +146,7 @@ class Runner:
         """Second control (A-B-A) and the record's footer."""
         if self.failure is None and self.rungs:
             self._control("after")
+            self._pace("after")
         self._finish()
 
     def abandon(self, message: str) -> None:
@@ -359,12 +367,13 @@ class Runner:
         self._prefilled_tokens += exchange.new_tokens or 0
         draft.generations.append(generation_record(exchange, origin_ns=self._origin_ns))
 
+    def _pace(self, position: str) -> None:
+        self.event("pace", "the machine's own pace", position=position, **self._watcher.pace())
+
     def _control(self, position: str) -> None:
         text = self._script.filler("control", CONTROL_TOKENS)
         exchanges = [
-            self._chat(
-                text, max_tokens=self._settings.generate_tokens, reuse=False, ignore_eos=True
-            )
+            self._chat(text, max_tokens=self._control_tokens, reuse=False, ignore_eos=True)
             for _ in range(CONTROL_REPEATS)
         ]
         self._prefilled_tokens += sum(x.new_tokens or 0 for x in exchanges)
@@ -408,6 +417,12 @@ class Runner:
 
 
 _CAUSES = frozenset(get_args(Failure.model_fields["cause"].annotation))
+
+
+def _times_longer(warm: Exchange) -> int:
+    """1, 2 or 4: how many times longer a control must be to last `CONTROL_S`."""
+    took_s = (warm.timings.get("predicted_ms") or warm.wall_ms) / 1e3
+    return next((times for times in (1, 2) if times * took_s >= CONTROL_S), 4)
 
 
 class _Draft:

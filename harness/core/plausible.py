@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 
 from harness.core import laws
+from harness.core.baseline import Baseline, pace_of
 from harness.core.cells import generation_rate, prefill_rate, samples_of
-from harness.core.drift import Drift, drift_between
+from harness.core.drift import DRIFT_CONFIDENCE, Drift, drift_between
 from harness.core.metrics import GENERATION, PREFILL, Metric
 from harness.core.records import Rung, RunRecord
-from harness.core.stats import Unjudgeable
+from harness.core.stats import Unjudgeable, ratio_estimate
 
-DRIFT_CONFIDENCE = 0.99
+MIN_CONTROL_MS = 50.0
+"""A control's prefill shorter than this says nothing of drift."""
 MIN_SERVER_MS = 1.0
 """No rung is read and no generation done in less: a shorter time was not measured."""
 
@@ -67,6 +69,33 @@ def unclosed(record: RunRecord) -> str | None:
     )
 
 
+def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> str | None:
+    """Why speeds cannot be compared: the machine itself is not as fast as it was.
+
+    Only for servers known to compute on the CPU, whose speed the pace is a measure of. Says so when
+    a pace differs from the accepted runs' by more than half the band, told from zero.
+    """
+    if baseline is None or not _on_cpu(record):
+        return None
+    for name, mine in pace_of(record).items():
+        theirs = [run.pace.get(name, ()) for run in baseline.runs]
+        ratio = ratio_estimate(mine, theirs, confidence=DRIFT_CONFIDENCE)
+        if isinstance(ratio, Unjudgeable):
+            continue
+        if abs(ratio.change) > band / 2 and not ratio.low <= 1.0 <= ratio.high:
+            return (
+                f"the machine itself is {ratio.change:+.0%} off its pace in the baseline (a fixed "
+                f"computation without any server: {name}, {ratio.low - 1:+.0%} to "
+                f"{ratio.high - 1:+.0%})"
+            )
+    return None
+
+
+def _on_cpu(record: RunRecord) -> bool:
+    logs = [e for e in record.events if e.code == "server_log"]
+    return bool(logs) and logs[-1].data.get("on_gpu") is False
+
+
 def drifts(record: RunRecord, bands: Mapping[str, float]) -> tuple[Drift, ...]:
     before = [c for c in record.controls if c.position == "before"]
     after = [c for c in record.controls if c.position == "after"]
@@ -83,7 +112,10 @@ def drifts(record: RunRecord, bands: Mapping[str, float]) -> tuple[Drift, ...]:
         ),
         (
             PREFILL,
-            [[r for p in c.prefills if (r := prefill_rate(p))] for c in (before[0], after[-1])],
+            [
+                [r for p in c.prefills if p.wall_ms >= MIN_CONTROL_MS and (r := prefill_rate(p))]
+                for c in (before[0], after[-1])
+            ],
         ),
     ):
         drift = drift_between(*rates, band=bands[metric.name], confidence=DRIFT_CONFIDENCE)

@@ -14,7 +14,7 @@ from harness.core.curve import curve_estimate, decide_curve
 from harness.core.drift import Drift
 from harness.core.metrics import GENERATION, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.core.outcomes import CellVerdict, Outcome, failed, no_baseline, unfinished
-from harness.core.plausible import broken_law, drifts, unclosed
+from harness.core.plausible import broken_law, drifts, pace_moved, unclosed
 from harness.core.records import Rung, RunRecord
 from harness.core.retrieval import judge_retrieval
 from harness.core.stats import (
@@ -79,10 +79,12 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     ]
     moved = drifts(record, bands)
     cells = _hold_run_level(cells)
+    if pace := pace_moved(record, baseline, bands[PREFILL.name]):
+        cells = [_withheld(cell, "pace", pace) for cell in cells]
     if worst := next((d for d in moved if d.state == "drifted"), None):
-        cells = [_drifted(cell, worst.sentence) for cell in cells]
+        cells = [_withheld(cell, "drift", worst.sentence) for cell in cells]
     elif broken := unclosed(record):
-        cells = [_drifted(cell, broken) for cell in cells]
+        cells = [_withheld(cell, "drift", broken) for cell in cells]
     return RunVerdict(tuple(cells), moved, differences(record, baseline))
 
 
@@ -228,7 +230,7 @@ def _compare(
     if metric is PREFILL:
         curve = curve_estimate(mine.chunks, [run.chunks for run in runs], band=band)
         if not isinstance(curve, Unjudgeable):
-            return decide_curve(curve, band=band), curve.overall
+            return decide_curve(curve, band=band), curve.judged
     estimate = ratio_estimate(values_of(metric, mine), [values_of(metric, run) for run in runs])
     if isinstance(estimate, Unjudgeable):
         return "UNDECIDED", estimate
@@ -260,13 +262,14 @@ def _change(cell: CellVerdict) -> str:
 # -- laws, drift and many cells at once -----------------------------------------------------
 
 
-def _drifted(cell: CellVerdict, why: str) -> CellVerdict:
+def _withheld(cell: CellVerdict, code: str, why: str) -> CellVerdict:
+    """A speed verdict taken back, with what it would have been."""
     if cell.metric.kind not in SPEED or cell.outcome not in ("PASS", "IMPROVED", "REGRESSED"):
         return cell
     return replace(
         cell,
         outcome="INCONCLUSIVE",
-        code="drift",
+        code=code,
         message=f"would be {cell.outcome} ({cell.message}), but {why}",
     )
 

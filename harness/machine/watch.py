@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from harness.core.contention import find, summarise
 from harness.machine.contention import Sampler
+from harness.machine.pace import measure_pace
 
 
 class MachineWatcher:
@@ -21,6 +22,10 @@ class MachineWatcher:
         """What disturbed a window of `time.perf_counter_ns`, as one sentence."""
         found = find(self._sampler.readings(), start_ns, end_ns)
         return None if found is None else found.message()
+
+    def pace(self) -> dict[str, tuple[float, ...]]:
+        """The machine's own pace now; to be asked while the server is idle."""
+        return measure_pace()
 
     def account(self) -> dict[str, object]:
         """What was and was not watched, and the run's load and conditions in numbers."""

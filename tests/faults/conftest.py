@@ -103,6 +103,9 @@ class Unwatched:
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         return None
 
+    def pace(self) -> dict[str, tuple[float, ...]]:
+        return {}
+
     def account(self) -> dict[str, object]:
         return {}
 

@@ -1,11 +1,13 @@
 """Made-up records with known numbers, for tests of what is done with records."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from harness.core.records import (
     AskRecord,
     Chunk,
     Control,
+    Event,
     Generation,
     Header,
     Machine,
@@ -62,7 +64,7 @@ def prefill(start: int, end: int, tok_s: float, *, chunk: int = 256) -> Prefill:
         wall_ms=total_ms + 2,
         chunks=tuple(
             Chunk(start_tokens=a, end_tokens=b, ms=(b - a) / tok_s * 1e3)
-            for a, b in zip(edges, edges[1:], strict=False)
+            for a, b in pairwise(edges)
         ),
     )
 
@@ -145,6 +147,18 @@ def control(position: str, tok_s: Sequence[float]) -> Control:
     )
 
 
-def record(*rungs: Rung, controls: Sequence[Control] = ()) -> RunRecord:
+def pace(compute: Sequence[float]) -> Event:
+    return Event(code="pace", message="", data={"position": "before", "compute": list(compute)})
+
+
+def server_log(*, on_gpu: bool | None) -> Event:
+    return Event(code="server_log", message="", data={"on_gpu": on_gpu})
+
+
+def record(
+    *rungs: Rung, controls: Sequence[Control] = (), events: Sequence[Event] = ()
+) -> RunRecord:
     depths = tuple(r.depth for r in rungs)
-    return RunRecord(header=header(depths), rungs=rungs, controls=tuple(controls))
+    return RunRecord(
+        header=header(depths), rungs=rungs, controls=tuple(controls), events=tuple(events)
+    )

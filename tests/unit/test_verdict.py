@@ -9,7 +9,7 @@ from harness.core.metrics import METRICS
 from harness.core.outcomes import CellVerdict
 from harness.core.records import Failure, Rung, RunRecord
 from harness.core.verdict import judge, undecided
-from tests.unit.made_up import ask, control, record, rung
+from tests.unit.made_up import ask, control, pace, record, rung, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}
 
@@ -151,6 +151,45 @@ def test_drift_of_the_controls_withholds_speed_verdicts() -> None:
     memory = verdict.cell(2048, "memory")
     assert memory is not None
     assert memory.outcome == "PASS"
+
+
+STEADY = pace((10.0, 10.1, 9.9, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "now", "outcome", "code"),
+    [
+        (False, (10.0, 9.9, 10.1, 10.0), "REGRESSED", "regressed"),
+        (False, (6.5, 6.6, 6.4, 6.5), "INCONCLUSIVE", "pace"),
+        (False, (9.8, 9.9, 9.7, 9.8), "REGRESSED", "regressed"),
+        (True, (6.5, 6.6, 6.4, 6.5), "REGRESSED", "regressed"),
+        (None, (6.5, 6.6, 6.4, 6.5), "REGRESSED", "regressed"),
+    ],
+)
+def test_a_slower_machine_is_not_a_slower_server(
+    on_gpu: bool | None, now: tuple[float, ...], outcome: str, code: str
+) -> None:
+    """A shared host moved by a third within minutes, with no load or steal to be seen."""
+    then = record(rung(), events=[STEADY])
+    slow = record(rung(prefill_tok_s=600.0), events=[pace(now), server_log(on_gpu=on_gpu)])
+    verdict = judge(slow, baseline_of(then, then), BANDS)
+    found = verdict.cell(2048, "prefill")
+    assert found is not None
+    assert (found.outcome, found.code) == (outcome, code)
+    memory = verdict.cell(2048, "memory")
+    assert memory is not None
+    assert memory.outcome == "PASS"
+
+
+def test_a_faster_machine_is_no_improvement() -> None:
+    then = record(rung(), events=[STEADY])
+    quick = record(
+        rung(generation_tok_s=(150.0, 151.0, 149.0)),
+        events=[pace((15.0, 15.1, 14.9)), server_log(on_gpu=False)],
+    )
+    found = cell(quick, baseline_of(then, then), "generation")
+    assert (found.outcome, found.code) == ("INCONCLUSIVE", "pace")
+    assert "would be IMPROVED" in found.message
 
 
 def test_depth_zero_slower_than_at_depth_is_impossible() -> None:
