@@ -43,7 +43,7 @@ def serving(server: str, model: Path, n_ctx: int, flags: Sequence[str]) -> Itera
         *("--model", str(model), "--port", str(port), "-c", str(n_ctx), "-np", "1"),
         *("--cache-ram", "0", *flags),
     )
-    running = RunningServer(LaunchSpec(argv, port, Path("build/evaluation-server.log")))
+    running = RunningServer(LaunchSpec(argv, port, Path(f"build/servers/{port}.log")))
     try:
         url = running.spec.base_url
         deadline = time.monotonic() + 120

@@ -8,11 +8,22 @@ from typing import Literal
 
 from harness.core.background import Background, lines
 from harness.core.haystack import CountTokens, build
-from harness.core.needles import ORDERS, CodeSource, Language, make_ask
-from training.episodes import Episode, make_episode
+from harness.core.needles import (
+    CODE_PREFIXES,
+    INSTRUCTIONS,
+    MEMORY_TARGET,
+    ORDERS,
+    CodeSource,
+    Language,
+    Needle,
+    distractors,
+    make_ask,
+    needle_names,
+)
+from training.episodes import Episode, Turn, make_episode
 
-Style = Literal["suite", "grammar", "many"]
-STYLES: tuple[Style, ...] = ("suite", "grammar", "many")
+Style = Literal["suite", "alike", "grammar", "many"]
+STYLES: tuple[Style, ...] = ("suite", "alike", "grammar", "many")
 _TAIL_TOKENS = 260
 
 
@@ -39,12 +50,17 @@ def make_prompt(
     """The prompt of that seed with about `tokens` tokens, never more.
 
     `suite`: five needles and the control as the product asks them, order by `seed` modulo 3,
-    Japanese wording every fourth. `grammar`: any episode of `training.episodes`. `many`: the same
+    Japanese wording every fourth. `alike`: eight questions about the product's own names in
+    families (ALPHA, ALPHA-07, ALPHA-70 …) among distractors, up to 64 records, numbers and code
+    prefixes of every kind. `grammar`: any episode of `training.episodes`. `many`: the same
     with up to 64 records in the document.
     """
     if style == "suite":
         return _suite(seed, tokens, background, count_tokens)
     rng = random.Random(f"{style}/{seed}/{background}")
+    if style == "alike":
+        room = min(64, (tokens - 400) // 40)
+        return _spread(rng, _alike(rng, room, seed), tokens, background, count_tokens)
     most = max(1, min(64 if style == "many" else 14, (tokens - 400) // 40))
     episode = make_episode(rng, max_records=most)
     while style == "many" and len(episode.records) < min(40, most):
@@ -63,6 +79,23 @@ def _suite(seed: int, tokens: int, background: Background, count_tokens: CountTo
     needles = [placed.needle for placed in segment.needles]
     ask = make_ask(needles, codes, order, rng, language=language)
     return Prompt((("user", segment.text + ask.tail),), ask.answer, order)
+
+
+def _alike(rng: random.Random, records: int, seed: int) -> Episode:
+    codes = CodeSource(rng)
+    names = needle_names(rng, max(1, records // 2), alike=True)
+    needles = [
+        Needle(f"{MEMORY_TARGET} {name}", codes.take(rng.choice(CODE_PREFIXES))) for name in names
+    ]
+    decoys = distractors(rng, needles, codes, records // 2)
+    asked = needles if len(needles) < 8 else rng.sample(needles, 8)
+    numbers = rng.sample(range(1, 100), len(asked) + 1)
+    language: Language = "ja" if seed % 2 else "en"
+    ask = make_ask(asked, codes, ORDERS[seed % 3], rng, language=language, numbers=numbers)
+    hidden = [*needles, *decoys]
+    rng.shuffle(hidden)
+    turn = Turn((ask.control, *ask.questions, INSTRUCTIONS[language]))
+    return Episode(None, "", tuple(hidden), (turn,))
 
 
 def _spread(
