@@ -46,6 +46,8 @@ from harness.store.runs import Recorder
 
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3
+GENERATION_S = 1.0
+"""A fast server repeats its generation until it has generated for so long in all."""
 CONTROL_S = 0.2
 """A control shorter than this is mostly noise: a fast server generates up to 4 times as much."""
 WARM_UP_TOKENS = 600
@@ -218,7 +220,7 @@ class Runner:
         self._watcher.mark()
         for order in ORDERS:
             self._ask(draft, order)
-        for _ in range(self._settings.repeats):
+        while _needs_repeat(draft, self._settings):
             self._generate(draft)
         draft.memory.append(self._memory.sample())
         self._mark_disturbed(draft)
@@ -417,6 +419,14 @@ class Runner:
 
 
 _CAUSES = frozenset(get_args(Failure.model_fields["cause"].annotation))
+
+
+def _needs_repeat(draft: "_Draft", settings: Settings) -> bool:
+    done = len(draft.generations)
+    if done < settings.repeats:
+        return True
+    took_s = sum((g.server_ms or g.wall_ms) for g in draft.generations) / 1e3
+    return done < settings.max_repeats and took_s < GENERATION_S
 
 
 def _times_longer(warm: Exchange) -> int:

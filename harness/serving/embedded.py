@@ -6,6 +6,7 @@ imports the wheel.
 """
 
 import argparse
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -170,6 +171,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = {k: v for k, v in vars(parser().parse_args(argv)).items() if v is not None}
     if "model.path" not in options:
         parser().error("--model FILE is missing")
+    # Bound threads do not wander between cores: the spread of generation speed between groups of
+    # repeats fell from 3.1 to 1.6 % (2 cores, reference model). Read when OpenMP starts.
+    os.environ.setdefault("OMP_PROC_BIND", "true")
     import xllamacpp
 
     try:
