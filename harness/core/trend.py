@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import ruptures
 from numpy.typing import NDArray
 from scipy import ndimage, stats
 
@@ -109,6 +108,8 @@ def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     noise_sd = _noise_sd(y)
     y = _outliers_drawn_in(y, noise_sd)
     penalty = _PENALTY * math.log(y.size) * noise_sd**2
+    import ruptures  # here, since a run's verdict does without it
+
     fit = ruptures.KernelCPD(kernel="linear", min_size=MIN_RUNS).fit(y.reshape(-1, 1))
     borders = [0, *fit.predict(pen=penalty)]
     while len(borders) > 2:

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from harness.core.haystack import PLACEMENT
 from harness.core.records import AskRecord, Rung
-from harness.report.figures import Figure, Table, Trace, safe, wrapped
 from harness.report.judged import Judged, depth_label
+from harness.report.plotting import Figure, Table, Trace, safe, wrapped
 
 State = Literal["right", "partly", "wrong", "invalid"]
 LABELS: dict[State, str] = {
@@ -99,16 +99,16 @@ def retrieval(run: Judged, number: int, answer_chars: int) -> Figure | None:
 
 def places_of(rung: Rung) -> Iterator[Place]:
     """Needles by their place in the document, which the forward order of asking tells."""
-    forward = next((a for a in rung.asks if a.order == "forward"), None)
+    forward = next((a for a in rung.counted_asks if a.order == "forward"), None)
     if forward is None:
         return
     codes = [c for n, c in forward.expected.items() if n != forward.control_number]
     if len(codes) != len(PLACEMENT):
         return
     for share, code in zip(PLACEMENT, codes, strict=True):
-        asks = [(a, n) for a in rung.asks for n, c in a.expected.items() if c == code]
+        asks = [(a, n) for a in rung.counted_asks for n, c in a.expected.items() if c == code]
         yield _place(rung, _share(share), asks)
-    controls = [(a, a.control_number) for a in rung.asks if a.control_number is not None]
+    controls = [(a, a.control_number) for a in rung.counted_asks if a.control_number is not None]
     if controls:
         yield _place(rung, CONTROL, controls)
 

@@ -1,4 +1,4 @@
-"""The report page: one file that opens offline, with plots, the tables behind them, and no trust.
+"""Report and history as a page: one file that opens offline, and trusts nothing it shows.
 
 What a model answered, what a file or machine is called and what a log says may hold anything.
 Jinja escapes it in the page, JSON is escaped for its script element, and the page's own policy
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
@@ -22,9 +21,9 @@ from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
 from harness.core.outcomes import CellVerdict, Outcome
 from harness.core.records import Header
 from harness.core.trend import Point, groups
-from harness.report import answers, figures, trends
-from harness.report.figures import Figure
+from harness.report import answers, depth_plots, heatmap_plot, prefill_plot, timeline_plot, trends
 from harness.report.judged import Judged, change, depth_label, interval, quantity
+from harness.report.plotting import Figure
 
 MAX_BYTES = 2_000_000
 PLOTLY = "plotly-basic-4.1.1.min.js"
@@ -81,40 +80,65 @@ def _page(
     answer_chars: int,
 ) -> str:
     plots = [*_run_figures(runs, bands, answer_chars), *_history_figures(history, bands, reference)]
-    scripts = [_asset(PLOTLY), _asset("report.js")]
-    return _template().render(
+    return _rendered(
+        "report.html.j2",
+        plots,
+        contents=[
+            ("cells", "Results"),
+            *_contents(plots),
+            ("configuration", "Configuration"),
+            ("log", "Log and notes"),
+        ],
         runs=runs,
         names=[run.name for run in runs],
         verdicts=[_counts(run) for run in runs],
         meaning=_MEANING,
         troubles=[_troubles(run) for run in runs],
-        metrics=METRICS,
         cells=_cells(runs),
         configuration=_configuration(runs),
         log=[_log(run) for run in runs],
-        plots=plots,
-        figures=_figure_data(plots),
-        scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own files
-        style=Markup(_asset("report.css")),  # noqa: S704 - our own file
-        policy=_policy(scripts),
         depth_label=depth_label,
         quantity=quantity,
         change=change,
         interval=interval,
-        contents=_contents(plots),
     )
 
 
+def history_page(
+    points: Sequence[Point], *, bands: dict[str, float], reference: str | None = None
+) -> str:
+    """The page of a history alone: findings first, then a plot a metric."""
+    plots = _history_figures(points, bands, reference)
+    found = [sentence for plot in plots for sentence in plot.warnings]
+    return _rendered("history.html.j2", plots, contents=_contents(plots), found=found)
+
+
+def _rendered(template: str, plots: Sequence[Figure], **facts: object) -> str:
+    scripts = [_asset(PLOTLY), _asset("report.js")]
+    text: str = (
+        _templates()
+        .get_template(template)
+        .render(
+            plots=plots,
+            figures=_figure_data(plots),
+            scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own files
+            style=Markup(_asset("report.css")),  # noqa: S704 - our own file
+            policy=_policy(scripts),
+            **facts,
+        )
+    )
+    return text
+
+
 @cache
-def _template() -> Any:
-    environment = Environment(
+def _templates() -> Environment:
+    return Environment(
         loader=PackageLoader("harness.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2")
 
 
 @cache
@@ -140,13 +164,14 @@ def _figure_data(plots: Sequence[Figure]) -> Markup:
 
 def _run_figures(runs: Sequence[Judged], bands: dict[str, float], chars: int) -> list[Figure]:
     together = (
-        figures.prefill(runs, bands[PREFILL.name]),
-        figures.generation(runs, bands[GENERATION.name]),
-        figures.ttft(runs, bands[TTFT.name]),
+        prefill_plot.prefill(runs, bands[PREFILL.name]),
+        depth_plots.generation(runs, bands[GENERATION.name]),
+        depth_plots.ttft(runs, bands[TTFT.name]),
     )
     each = [answers.retrieval(run, number, chars) for number, run in enumerate(runs)]
-    times = [figures.timeline(run, number) for number, run in enumerate(runs)]
-    every = (*together, *each, figures.memory(runs, bands[MEMORY.name]), *times)
+    each += [heatmap_plot.heatmap(run, number) for number, run in enumerate(runs)]
+    times = [timeline_plot.timeline(run, number) for number, run in enumerate(runs)]
+    every = (*together, *each, depth_plots.memory(runs, bands[MEMORY.name]), *times)
     return [figure for figure in every if figure is not None]
 
 

@@ -11,6 +11,7 @@ from harness.core.records import Chunk, RunRecord
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-:=+*#"
 WIDTH = 48
+LEAST_WIDTH = 8
 
 
 def sparkline(values: Sequence[float], encoding: str | None, *, width: int = WIDTH) -> str:
@@ -31,25 +32,27 @@ def sparkline(values: Sequence[float], encoding: str | None, *, width: int = WID
     return "".join(marks[round((v - low) / (high - low) * top)] for v in values)
 
 
-def prefill_line(record: RunRecord, encoding: str | None) -> str | None:
-    """The prefill curve of a whole climb with its ends in numbers; `None` without a curve.
+def prefill_line(record: RunRecord, encoding: str | None, *, columns: int = 100) -> str | None:
+    """The prefill curve of a whole climb in one line of `columns`; `None` without a curve or room.
 
-    Batches are spaced by the logarithm of depth, as in the report's plot.
+    Its ends are in numbers. Batches are spaced by the logarithm of depth, as in the report's plot.
     """
     chunks = curve_of(record)
     if len(chunks) < 2:
         return None
     paces = [(c.end_tokens, rate(c)) for c in chunks]
+    before = f"prefill by batch, tok/s: {paces[0][1]:,.0f} "
+    after = f" {paces[-1][1]:,.0f} (to {paces[-1][0]:,} tokens)"
+    room = min(WIDTH, columns - len(before) - len(after))
+    if room < LEAST_WIDTH:
+        return None
     first, last = math.log(paces[0][0]), math.log(paces[-1][0])
-    columns: dict[int, list[float]] = {}
+    places: dict[int, list[float]] = {}
     for end, pace in paces:
-        place = 0.0 if last == first else (math.log(end) - first) / (last - first)
-        columns.setdefault(round(place * (WIDTH - 1)), []).append(pace)
-    line = sparkline([median(columns[c]) for c in sorted(columns)], encoding)
-    return (
-        f"prefill by batch, tok/s: {paces[0][1]:,.0f} {line} {paces[-1][1]:,.0f} "
-        f"(to {paces[-1][0]:,} tokens)"
-    )
+        share = 0.0 if last == first else (math.log(end) - first) / (last - first)
+        places.setdefault(round(share * (room - 1)), []).append(pace)
+    line = sparkline([median(places[c]) for c in sorted(places)], encoding, width=room)
+    return f"{before}{line}{after}"
 
 
 def curve_of(record: RunRecord) -> list[Chunk]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from harness.core.metrics import METRICS
 from harness.core.trend import Finding, Point, by_cell, findings
-from harness.report.figures import Figure, Table, Trace, safe
 from harness.report.judged import depth_label, percent
+from harness.report.plotting import Figure, Table, Trace, safe
 
 MAX_RUNS_DRAWN = 400
 MAX_RUNS_TABLED = 60

@@ -28,7 +28,9 @@
         textfont: { color: ink },
         line: { color: tone, ...trace.line },
         marker: { ...trace.marker, color: tone,
-          ...(trace.type === "bar" ? { line: { color: bg, width: 1 } } : {}) },
+          ...(trace.type === "bar" ? { line: { color: bg, width: 1 } } : {}),
+          ...(String(trace.meta).startsWith("state-")
+            ? { line: { color: trace.meta === "state-invalid" ? tone : bg, width: 2 } } : {}) },
       };
     });
     const layout = {

@@ -1,0 +1,317 @@
+"""`harness report`, `export`, `import` and `history`: runs as pages, files and trends."""
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+from rich import box
+from rich.table import Table
+
+from harness.chosen import (
+    bands_of,
+    history_of,
+    judged_runs,
+    run_named,
+    sentences,
+    settings_for,
+)
+from harness.core.baseline import MAX_RUNS, Baseline, key_of
+from harness.core.metrics import METRICS
+from harness.core.records import RunRecord
+from harness.core.trend import Point, by_cell, findings, groups
+from harness.errors import SetupError, StoreError
+from harness.exports import github_action, llama_bench, otava, pytest_benchmark
+from harness.report.html import history_page, page
+from harness.report.judged import depth_label
+from harness.report.markdown import bug_report
+from harness.report.markdown import summary as markdown_summary
+from harness.report.sparkline import sparkline
+from harness.report.text import encodable, rendered
+from harness.settings import Settings
+from harness.store.baselines import find_baseline, write_baseline
+from harness.store.history import History, read_history
+
+_results = click.option("--results", help="Folder of run records, or a URL that fsspec knows.")
+_baselines = click.option(
+    "--baselines", type=click.Path(path_type=Path), help="Folder of accepted baselines."
+)
+_output = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Where to write; else standard output."
+)
+
+
+def attach(group: click.Group) -> None:
+    """Add this module's commands to the `harness` command."""
+    for command in (report, export, import_, history):
+        group.add_command(command)
+
+
+@click.command()
+@click.argument("runs", nargs=-1)
+@_results
+@_baselines
+@_output
+@click.option("--no-history", is_flag=True, help="Leave out the results folder's other runs.")
+@click.option("--markdown", is_flag=True, help="Markdown for a job summary instead of a page.")
+@click.option("--issue", is_flag=True, help="Markdown for an issue upstream instead of a page.")
+def report(
+    runs: tuple[str, ...],
+    results: str | None,
+    baselines: Path | None,
+    output: Path | None,
+    no_history: bool,
+    markdown: bool,
+    issue: bool,
+) -> None:
+    """Write RUNS (ids or files; by default the newest run) as one page that opens offline.
+
+    Several runs, also of several machines, stand side by side; the first one's baseline is drawn.
+    """
+    settings = settings_for(_folder(results), baselines)
+    chosen = judged_runs(runs or (None,), settings)
+    points: tuple[Point, ...] = ()
+    if not no_history:
+        points = history_of(chosen, results or settings.results)
+    if markdown:
+        _write(markdown_summary(chosen[0], trends=sentences(points, settings, None)), output)
+    elif issue:
+        _write(bug_report(chosen[0], first_bad=_first_bad(points, settings)), output)
+    else:
+        text = page(chosen, bands=bands_of(settings), history=points)
+        _write(text, output or Path(f"{chosen[0].record.header.run_id}.html"))
+
+
+@click.command()
+@click.argument("runs", nargs=-1)
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(
+        ["llama-bench", "llama-bench-jsonl", "pytest-benchmark", "github-action", "otava"]
+    ),
+    required=True,
+    help="The format.",
+)
+@_results
+@_output
+def export(runs: tuple[str, ...], form: str, results: str | None, output: Path | None) -> None:
+    """Write RUNS (by default the newest; for otava all) in another tool's format.
+
+    `github-action` writes two files into the folder -o, `otava` a CSV and its otava.yaml.
+    """
+    settings = settings_for(_folder(results), None)
+    if form == "otava":
+        points = [
+            p
+            for p in read_history(results or settings.results).points
+            if not runs or any(r in p.run_id for r in runs)
+        ]
+        _refuse_mixture(points)
+        folder = _existing_folder(output, form)
+        _write(otava.as_csv(points), folder / "long-context.csv")
+        _write(otava.as_config(points, "long-context.csv"), folder / "otava.yaml")
+        return
+    records = [run_named(name, settings) for name in runs or (None,)]
+    if form == "github-action":
+        folder = _existing_folder(output, form)
+        for direction, name in github_action.FILES.items():
+            _write(github_action.as_json(records[0], direction), folder / name)
+        return
+    writers: dict[str, Callable[[Sequence[RunRecord]], str]] = {
+        "llama-bench": lambda r: llama_bench.as_json(_rows(r)),
+        "llama-bench-jsonl": lambda r: llama_bench.as_jsonl(_rows(r)),
+        "pytest-benchmark": pytest_benchmark.as_json,
+    }
+    _write(writers[form](records), output)
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--like", "run", help="The run whose rungs and key the numbers are for (newest).")
+@click.option("--force", is_flag=True, help="Also where the configuration differs.")
+@click.option("--replace", is_flag=True, help="Instead of the runs accepted so far, not beside.")
+@_results
+@_baselines
+def import_(
+    files: tuple[Path, ...],
+    run: str | None,
+    force: bool,
+    replace: bool,
+    results: str | None,
+    baselines: Path | None,
+) -> None:
+    """Accept llama-bench FILES (JSON or JSONL, one a run) into the baseline of a run.
+
+    Only rows that measured what a rung of that run did are taken. llama-bench runs without the
+    server, so its numbers are not the server's; the baseline says where they are from.
+    """
+    settings = settings_for(_folder(results), baselines)
+    like = run_named(run, settings)
+    key = key_of(like.header)
+    old = None if replace else find_baseline(settings.baselines, key)
+    accepted = list(old.runs) if old is not None else []
+    now = datetime.now().astimezone()
+    for path in files:
+        try:
+            rows = llama_bench.parse(path.read_text(encoding="utf-8"), path.name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"cannot read {path}: {error}") from error
+        faults = llama_bench.disagreements(rows, key)
+        if faults and not force:
+            raise SetupError(
+                f"{path.name} was measured otherwise: {'; '.join(faults)}; measure it like the "
+                "run, or use --force if you know that it does not matter"
+            )
+        one, imported = llama_bench.accepted_rows(rows, like, path.name, now)
+        accepted = [*(a for a in accepted if a.run_id != one.run_id), one]
+        for why in imported.left_out:
+            _say(f"left out {why}")
+    written = write_baseline(
+        settings.baselines, Baseline(key=key, runs=tuple(accepted[-MAX_RUNS:]))
+    )
+    _say(f"accepted {len(files)} file(s) into {written}")
+    if len(accepted) < 2:
+        _say("next: import one more run's file; one run has no spread to judge by")
+
+
+@click.command()
+@_results
+@click.option("--metric", type=click.Choice(list(METRICS)), help="Only this metric.")
+@click.option("--depth", type=int, help="Only this depth, tokens.")
+@click.option("--reference", help="The run to measure slow decay against (the oldest five).")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Also write the plots as a page."
+)
+def history(
+    results: str | None,
+    metric: str | None,
+    depth: int | None,
+    reference: str | None,
+    output: Path | None,
+) -> None:
+    """Show every cell over all runs in the results folder, and where its level changed."""
+    settings = settings_for(_folder(results), None)
+    found = read_history(results or settings.results)
+    points = [
+        p
+        for p in found.points
+        if (metric is None or p.metric == metric) and (depth is None or p.depth == depth)
+    ]
+    if not points:
+        raise SetupError(
+            f"no measured runs in {results or settings.results}"
+            + ("" if metric is None and depth is None else " with that metric and depth")
+            + _damaged(found)
+        )
+    pinned = _pinned(reference, points)
+    for (machine, model, configuration), some in groups(points).items():
+        runs = {p.run_id for p in some}
+        _say(f"{machine} / {model} / {configuration}: {len(runs)} runs")
+        width, color = _terminal()
+        table = _table(some)
+        click.echo(
+            rendered(table, width=width, color=color, encoding=sys.stdout.encoding), nl=False
+        )
+        for line in sentences(some, settings, pinned):
+            _say(line)
+    for damage in found.damaged:
+        _say(f"left out: {damage}")
+    if output is not None:
+        text = history_page(points, bands=bands_of(settings), reference=pinned)
+        _write(text, output)
+
+
+def _table(points: Sequence[Point]) -> Table:
+    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    for name in ("metric", "depth", "runs", "first", "newest", "over time"):
+        table.add_column(name, justify="right" if name in ("depth", "runs") else "left")
+    for (metric, depth), cell in by_cell(points).items():
+        unit = METRICS[metric].unit
+        table.add_row(
+            METRICS[metric].label,
+            depth_label(depth),
+            str(len(cell)),
+            f"{cell[0].value:,.4g}",
+            f"{cell[-1].value:,.4g} {unit}",
+            sparkline([p.value for p in cell], sys.stdout.encoding, width=24),
+        )
+    return table
+
+
+def _first_bad(points: Sequence[Point], settings: Settings) -> str | None:
+    """The build at the newest change for the worse, as the history has it."""
+    worse = [
+        finding.since
+        for cell in by_cell(points).values()
+        for finding in findings(cell, band=settings.band_of(cell[0].metric))
+        if finding.worse and finding.change is not None
+    ]
+    return max(worse, key=lambda p: p.started_at).build if worse else None
+
+
+def _pinned(reference: str | None, points: Sequence[Point]) -> str | None:
+    if reference is None:
+        return None
+    runs = sorted({p.run_id for p in points if reference in p.run_id})
+    if len(runs) != 1:
+        raise SetupError(f"--reference {reference}: fits {len(runs)} runs; give a run's id")
+    return runs[0]
+
+
+def _rows(records: Sequence[RunRecord]) -> list[llama_bench.Row]:
+    rows = [row for record in records for row in llama_bench.rows_of(record)]
+    if not rows:
+        raise SetupError("nothing undisturbed was measured, so there are no rows to write")
+    return rows
+
+
+def _refuse_mixture(points: Sequence[Point]) -> None:
+    kinds = groups(points)
+    if len(kinds) > 1:
+        raise SetupError(
+            f"the results folder holds {len(kinds)} configurations, which one series must not mix; "
+            "name the runs of one of them: " + "; ".join(" / ".join(k) for k in kinds)
+        )
+    if not kinds:
+        raise SetupError("no measured runs to export")
+
+
+def _existing_folder(output: Path | None, form: str) -> Path:
+    folder = output or Path()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(f"--to {form} writes into a folder, but {folder} is none") from error
+    return folder
+
+
+def _folder(results: str | None) -> Path | None:
+    return None if results is None or "://" in results else Path(results)
+
+
+def _damaged(found: History) -> str:
+    return f"; {len(found.damaged)} could not be read: {found.damaged[0]}" if found.damaged else ""
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(encodable(text, sys.stdout.encoding), nl=False)
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise StoreError(f"cannot write {output}: {error.strerror or error}") from error
+    _say(f"wrote {output}")
+
+
+def _terminal() -> tuple[int, bool]:
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns, sys.stdout.isatty()
+
+
+def _say(text: str) -> None:
+    click.echo(encodable(text, sys.stdout.encoding))
