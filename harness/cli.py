@@ -12,6 +12,8 @@ from rich import box
 from rich.table import Table
 
 from harness import __version__
+from harness.chosen import run_named
+from harness.cli_report import attach
 from harness.core.acceptance import Change, changes, objections
 from harness.core.baseline import MAX_RUNS, Baseline, accepted, key_of
 from harness.core.metrics import METRICS
@@ -28,7 +30,7 @@ from harness.store.baselines import (
     read_baseline,
     write_baseline,
 )
-from harness.store.runs import list_runs, read_run, readable_runs
+from harness.store.runs import readable_runs
 
 
 class _Group(click.Group):
@@ -49,6 +51,8 @@ def main() -> None:
     Measuring itself is pytest's: `pytest -m long --ctx 131072`.
     """
 
+
+attach(main)
 
 _results = click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")
 _baselines = click.option(
@@ -228,7 +232,7 @@ def judge(
     Exit code: 0 PASS, 1 REGRESSED, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
     """
     settings = _settings(results, baselines, band=band)
-    record = _run(run, settings)
+    record = run_named(run, settings)
     against = (
         read_baseline(baseline_file)
         if baseline_file is not None
@@ -255,7 +259,7 @@ def _settings(
 
 def _chosen(names: Sequence[str], settings: Settings) -> list[RunRecord]:
     if names:
-        return [_run(name, settings) for name in names]
+        return [run_named(name, settings) for name in names]
     newest: RunRecord | None = None
     for _, record in readable_runs(settings.results):
         if record.footer is None or not record.footer.complete:
@@ -270,18 +274,6 @@ def _chosen(names: Sequence[str], settings: Settings) -> list[RunRecord]:
             "`pytest -m long --ctx N`"
         )
     return [newest]
-
-
-def _run(name: str | None, settings: Settings) -> RunRecord:
-    if name is not None and Path(name).is_file():
-        return read_run(Path(name))
-    paths = [p for p in list_runs(settings.results) if name is None or name in p.stem]
-    if not paths:
-        what = "runs" if name is None else f"run {name!r}"
-        raise SetupError(f"no {what} in {_short(settings.results)}; give a run id or a file")
-    if name is not None and len(paths) > 1:
-        raise SetupError(f"{name!r} fits {len(paths)} runs; give more of its id")
-    return read_run(paths[-1])
 
 
 def _baseline_file(which: str, settings: Settings) -> Path:

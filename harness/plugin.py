@@ -76,6 +76,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="INCONCLUSIVE and NO_BASELINE fail instead of skipping (default when CI=true)",
     )
     group.addoption(
+        "--report",
+        dest="harness_report",
+        metavar="PATH",
+        default=None,
+        help="write the run's report, one page that opens offline, to PATH",
+    )
+    group.addoption(
         "--no-strict-verdicts",
         dest="harness_strict",
         action="store_const",
@@ -201,6 +208,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         campaign.close()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """What a test judged, as properties of its report (and of JUnit's)."""
+    ladder = next(
+        (v for v in getattr(item, "funcargs", {}).values() if isinstance(v, Ladder)), None
+    )
+    if call.when != "call" or ladder is None:
+        return
+    from harness.report.junit import properties
+
+    for cell in ladder.judged:
+        item.user_properties += properties(cell)
+    ladder.judged.clear()
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
@@ -222,6 +244,12 @@ def pytest_terminal_summary(
     )
     terminalreporter.write(text)
     terminalreporter.write_line(f"record: {campaign.record_path}")
+    from harness.publish import publish
+
+    report = config.getoption("harness_report")
+    path = None if report is None else config.invocation_params.dir / report
+    for line in publish(record, config.stash[SETTINGS], path):
+        terminalreporter.write_line(line)
 
 
 class Ladder:
@@ -230,11 +258,13 @@ class Ladder:
     def __init__(self, campaign: Campaign, *, strict: bool) -> None:
         self.campaign = campaign
         self._strict = strict
+        self.judged: list[CellVerdict] = []
 
     def check(self, metric: str, depth: int) -> CellVerdict:
         """Measure as far as needed, judge one cell, and pass, fail or skip the test accordingly."""
         self.campaign.rung(depth)
         cell = self.campaign.cell(depth, metric)
+        self.judged.append(cell)
         _conclude(cell, strict=self._strict)
         return cell
 

@@ -15,6 +15,7 @@ from harness.core.probe_scores import SCORE_EVENT
 from harness.core.records import RunRecord
 from harness.core.verdict import RunVerdict
 from harness.report.heatmap_text import heatmap_lines
+from harness.report.sparkline import prefill_line
 from harness.report.text import inert, rendered
 
 STYLES: dict[Outcome, str] = {
@@ -46,6 +47,8 @@ def summary(
     if verdict.cells:
         table = _table(record, verdict, narrow=width < _NARROW)
         parts.append(rendered(table, width=width, color=color, encoding=encoding))
+    if (curve := prefill_line(record, encoding, columns=width)) is not None:
+        parts.append(rendered(Text(curve), width=width, color=color, encoding=encoding))
     for line in _footing(record, verdict):
         parts.append(rendered(Text(inert(line)), width=width, color=color, encoding=encoding))
     return "".join(parts)
