@@ -27,6 +27,8 @@ def judge_retrieval(
     if wrong := _diagnoses(rung):
         said = f"{said} ({wrong})"
     for reason, (code, text) in _INVALID.items():
+        if reason == "control_failed" and _controls_as_accepted(mine, runs):
+            continue
         if any(reason in ask.invalid for ask in rung.counted_asks):
             return replace(cell, outcome="INVALID", code=code, message=f"{said}: {text}")
     base_right = sum(run.retrieval[0] for run in runs)
@@ -53,6 +55,17 @@ def judge_retrieval(
         return replace(cell, outcome="INCONCLUSIVE", code="noise", message=said)
     outcome_code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
     return replace(cell, outcome=decision, code=outcome_code, message=said)
+
+
+def _controls_as_accepted(mine: Samples, runs: Sequence[Samples]) -> bool:
+    """Whether a weak model's controls failed in the accepted runs too, and fail no more often."""
+    *_, right, controls = mine.retrieval
+    base_right = sum(run.retrieval[2] for run in runs)
+    base_controls = sum(run.retrieval[3] for run in runs)
+    if base_right == base_controls:
+        return False
+    estimate = proportion_estimate(right, controls, base_right, base_controls)
+    return not isinstance(estimate, Unjudgeable) and decide_proportion(estimate) != "REGRESSED"
 
 
 _INVALID = {
