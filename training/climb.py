@@ -14,12 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
 from harness.core.background import Background
 from harness.core.haystack import build
-from harness.core.needles import ORDERS, Ask, CodeSource, Language, make_ask
+from harness.core.needles import ORDERS, Ask, CodeSource, Language, Needle, Order, make_ask
 from harness.serving.session import reference_model
 from training.evaluate import ANSWER_TOKENS, Row, read, serving, summary
 from training.gguf_tokenizer import tokenizer_of_gguf
@@ -29,20 +30,20 @@ _TAIL_TOKENS = 260
 _HEAD = "<|im_start|>user\n"
 _TIMEOUT_S = 3600
 
-Post = Callable[[str, dict[str, object]], dict[str, object]]
+Post = Callable[[str, dict[str, object]], dict[str, Any]]
 
 
-def post(url: str, body: dict[str, object]) -> dict[str, object]:
+def post(url: str, body: dict[str, object]) -> dict[str, Any]:
     """One POST; the JSON that came back."""
     reply = httpx2.post(url, json=body, timeout=_TIMEOUT_S)
     reply.raise_for_status()
     return dict(reply.json())
 
 
-def asks(needles: Sequence[object], codes: CodeSource, rng: random.Random) -> list[Ask]:
+def asks(needles: Sequence[Needle], codes: CodeSource, rng: random.Random) -> list[Ask]:
     """The four ways a rung is asked."""
-    ways: list[tuple[str, Language]] = [(order, "en") for order in ORDERS] + [("forward", "ja")]
-    return [make_ask(needles, codes, order, rng, language=language) for order, language in ways]  # type: ignore[arg-type]
+    ways: list[tuple[Order, Language]] = [*((order, "en") for order in ORDERS), ("forward", "ja")]
+    return [make_ask(needles, codes, order, rng, language=language) for order, language in ways]
 
 
 def climb(
@@ -116,7 +117,7 @@ def _ask(url: str, document: str, ask: Ask, send: Post) -> Row:
     text = str(said["content"])
     wanted, got = ask.answer.split("\n"), text.split("\n")
     exact = text == ask.answer and said.get("stop_type", "eos") == "eos"
-    timings = dict(said["timings"])  # type: ignore[call-overload]
+    timings = said["timings"]
     row: Row = {
         "exact": exact,
         "order": ask.order,

@@ -64,8 +64,8 @@ class Packer:
         self._made = 0
         self._digit = [self._ids(d)[0] for d in "0123456789"]
         self._newline = self._ids("\n")[0]
-        special = [tokenizer.token_to_id(name) for name in (IM_START, IM_END, PAD)]
-        self._start, self._end, self.pad = special
+        known = tokenizer.get_vocab(with_added_tokens=True)
+        self._start, self._end, self.pad = (known[name] for name in (IM_START, IM_END, PAD))
 
     def batch(self, size: int, length: int, easy: float) -> Batch:
         """`size` samples of `length` inputs; `easy` is the share of easy episodes."""

@@ -10,6 +10,7 @@ runs in f16.
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from harness.core.background import Background
 from training.model import Block, ReferenceModel, fake_q4_0, fake_q8_0, rope_tables
-from training.prompts import STYLES, Prompt, make_prompt
+from training.prompts import STYLES, Prompt, Style, make_prompt
 from training.tokenizer import IM_END, load_tokenizer
 from training.train import load
 
@@ -108,7 +109,10 @@ def check(
 ) -> Result:
     """Is the prompt's right answer what greedy decoding would give?"""
     before = encode(tokenizer, prompt.chatml)
-    answer = [*encode(tokenizer, prompt.expected), tokenizer.token_to_id(IM_END)]
+    answer = [
+        *encode(tokenizer, prompt.expected),
+        tokenizer.get_vocab(with_added_tokens=True)[IM_END],
+    ]
     ids = torch.tensor(before + answer, device=device)
     logits, queries, keys = answer_rows(model, ids, len(before), kv_type, where)
     wanted = ids[len(before) :]
@@ -159,16 +163,16 @@ def run(
     spec: list[str],
     device: str,
     *,
-    styles: list[str],
-    backgrounds: list[Background],
-    kv_types: list[str],
+    styles: Sequence[Style],
+    backgrounds: Sequence[Background],
+    kv_types: Sequence[str],
     seed: int = 70_000,
     where: Where = Where(),
 ) -> list[dict[str, object]]:
     """Check LENGTH:COUNT prompts for each style, background and KV type; prints one line each."""
 
-    def count(texts: object) -> list[int]:
-        return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]  # type: ignore[call-overload]
+    def count(texts: Sequence[str]) -> list[int]:
+        return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
 
     table = []
     for item in spec:
@@ -178,7 +182,7 @@ def run(
                 began = time.perf_counter()
                 results: dict[str, list[Result]] = {kv_type: [] for kv_type in kv_types}
                 for i in range(number):
-                    prompt = make_prompt(seed + i, length, style, background, count)  # type: ignore[arg-type]
+                    prompt = make_prompt(seed + i, length, style, background, count)
                     for kv_type in kv_types:
                         found_one = check(model, tokenizer, prompt, device, kv_type, where)
                         results[kv_type].append(found_one)

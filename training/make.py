@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,8 +117,8 @@ def make_tiny(folder: Path) -> None:
     gguf = folder / "tiny-f16.gguf"
     export(train.load(folder / "tiny.pt"), tokenizer, gguf)
 
-    def count(texts: object) -> list[int]:
-        return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]  # type: ignore[call-overload]
+    def count(texts: Sequence[str]) -> list[int]:
+        return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
 
     parsed = asked = 0
     with evaluate.serving("embedded", gguf, 1024, ["-t", "2"]) as url:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from training.data import ANSWER, BACKGROUND, Batch, Packer
+from training.data import ANSWER, BACKGROUND, Packer
 from training.model import (
     CONTEXT_TOKENS,
     ReferenceModel,
@@ -76,7 +76,7 @@ TINY_EASY = Stage(5e-3, bias_nats=0, margin=0, from_scratch=True, easy=1, easy_u
 """For models too small to do more than learn the form of an answer."""
 
 
-class Samples(IterableDataset[Batch]):
+class Samples(IterableDataset[tuple[Tensor, Tensor, Tensor]]):
     """Batches of one worker; `easy` is shared memory, set by the trainer as it goes."""
 
     def __init__(
