@@ -8,7 +8,7 @@ been; a rung that was not reused as planned is read again cold, and that is said
 
 import time
 from datetime import datetime
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from harness.core import cells
 from harness.core.answer_budget import larger_budget
@@ -20,8 +20,6 @@ from harness.core.records import (
     Event,
     Failure,
     Footer,
-    Generation,
-    MemorySample,
     Plan,
     Prefill,
     Rung,
@@ -33,12 +31,13 @@ from harness.counts import (
     refuse_reuse,
     refuse_truncation,
 )
+from harness.draft import RungDraft
 from harness.errors import ServerError
 from harness.measured import ask_record, generation_record, prefill_record
 from harness.ports import MemoryReader, Reporter, Undecided, Watcher
 from harness.prefill_progress import PrefillProgress, cliff_sentence
 from harness.script import Script
-from harness.serverlog import findings_of, log_event
+from harness.serverlog import explain, log_event
 from harness.serving.client import Exchange
 from harness.serving.session import Session
 from harness.settings import Settings
@@ -46,8 +45,9 @@ from harness.store.runs import Recorder
 
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3
-GENERATION_S = 1.0
-"""A fast server repeats its generation until it has generated for so long in all."""
+REST_S = 0.01
+"""A fast generation is read with a rest of `REST_S`: reading each token at once takes a CPU
+server's cores from it (3.6 % spread between runs and a sixth of the speed, 2 cores)."""
 CONTROL_S = 0.2
 """A control shorter than this is mostly noise: a fast server generates up to 4 times as much."""
 WARM_UP_TOKENS = 600
@@ -158,7 +158,7 @@ class Runner:
 
     def fail(self, error: ServerError) -> Failure:
         """Name a failure outside the rungs; a run that is not ended yet ends as failed."""
-        failure = self._explain(error)
+        failure = explain(error, self._session.running)
         self.failure = self.failure or failure
         return failure
 
@@ -179,7 +179,7 @@ class Runner:
     # -- one rung ----------------------------------------------------------------------------
 
     def _measure(self, depth: int) -> None:
-        draft = _Draft(depth, self._script.segment(depth).total_tokens)
+        draft = RungDraft(depth, self._script.segment(depth).total_tokens)
         draft.prefills = list(self._cold.get(depth, ()))
         if self.failure is not None:
             draft.failure = self.failure
@@ -187,7 +187,7 @@ class Runner:
             try:
                 self._measure_rung(draft)
             except ServerError as error:
-                draft.failure = self.failure = self._explain(error)
+                draft.failure = self.failure = explain(error, self._session.running)
             except BaseException as error:
                 draft.failure = self.failure = Failure(
                     cause="INTERRUPTED",
@@ -197,30 +197,19 @@ class Runner:
                 raise
         self._store(draft)
 
-    def _store(self, draft: "_Draft") -> None:
+    def _store(self, draft: RungDraft) -> None:
         rung = draft.rung()
         self.rungs[draft.depth] = rung
         self._recorder.append(rung)
 
-    def _explain(self, error: ServerError) -> Failure:
-        running = self._session.running
-        if error.cause == "SERVER_DIED" and running is not None and running.dies_at_once():
-            error = running.death("answering a request")
-        tail = error.log_tail or (running.log_tail() if running is not None else ())
-        cause = error.cause if error.cause in _CAUSES else "SERVER_ERROR"
-        told = findings_of(running).reasons if running is not None else ()
-        if cause in ("SERVER_DIED", "SERVER_ERROR", "STALLED") and told:
-            cause = told[0]
-        return Failure.model_validate({"cause": cause, "message": str(error), "log_tail": tail})
-
-    def _measure_rung(self, draft: "_Draft") -> None:
+    def _measure_rung(self, draft: RungDraft) -> None:
         if self._script.native:
             self._climb(draft)
         draft.memory.append(self._memory.sample())
         self._watcher.mark()
         for order in ORDERS:
             self._ask(draft, order)
-        while _needs_repeat(draft, self._settings):
+        while draft.needs_repeat(self._settings.repeats, self._settings.max_repeats):
             self._generate(draft)
         draft.memory.append(self._memory.sample())
         self._mark_disturbed(draft)
@@ -233,7 +222,7 @@ class Runner:
             self._mark_disturbed(draft)
         draft.memory.append(self._memory.sample())
 
-    def _measure_again(self, draft: "_Draft", wanted: frozenset[str]) -> bool:
+    def _measure_again(self, draft: RungDraft, wanted: frozenset[str]) -> bool:
         """Take more samples of the `wanted` metrics; False when none may be taken."""
         before = (len(draft.generations), len(draft.asks), len(draft.prefills))
         if "prefill" in wanted and self._may_read_again(draft):
@@ -247,14 +236,14 @@ class Runner:
                 self._ask(draft, order)
         return before != (len(draft.generations), len(draft.asks), len(draft.prefills))
 
-    def _may_read_again(self, draft: "_Draft") -> bool:
+    def _may_read_again(self, draft: RungDraft) -> bool:
         """A cold reading must be asked for (`--budget`), fit into it, and not be the fourth."""
         if self._settings.budget_s is None or len(draft.prefills) > MAX_COLD_READINGS:
             return False
         left_s = self._settings.remeasure_s - self._again_s
         return max(p.wall_ms for p in draft.prefills) / 1e3 * 2 <= left_s
 
-    def _mark_disturbed(self, draft: "_Draft") -> None:
+    def _mark_disturbed(self, draft: RungDraft) -> None:
         """Say on each sample who disturbed it, once readings cover the newest one."""
         time.sleep(_READING_S)
         self._watcher.mark()
@@ -271,7 +260,7 @@ class Runner:
         found = self._watcher.contention(start_ns, end_ns)
         return sample.model_copy(update={"contention": found})
 
-    def _climb(self, draft: "_Draft") -> None:
+    def _climb(self, draft: RungDraft) -> None:
         planned = self._reached_tokens
         exchange = self._prefill(draft.depth, reuse=planned > 0)
         cached = exchange.reused_tokens or 0
@@ -318,7 +307,7 @@ class Runner:
             origin_ns=self._origin_ns,
         )
 
-    def _ask(self, draft: "_Draft", order: Order) -> None:
+    def _ask(self, draft: RungDraft, order: Order) -> None:
         """Ask once; again, with a new control, where only the token budget cut the answer."""
         budget = self._settings.answer_tokens
         record = self._ask_within(draft, order, budget)
@@ -330,7 +319,7 @@ class Runner:
             )
             self._ask_within(draft, order, larger)
 
-    def _ask_within(self, draft: "_Draft", order: Order, budget_tokens: int) -> AskRecord:
+    def _ask_within(self, draft: RungDraft, order: Order, budget_tokens: int) -> AskRecord:
         self._session.check_alive("waiting for the next request")
         ask = self._script.ask(draft.depth, order)
         text = self._script.document(draft.depth) + ask.tail
@@ -358,13 +347,14 @@ class Runner:
             )
         return record
 
-    def _generate(self, draft: "_Draft") -> None:
+    def _generate(self, draft: RungDraft) -> None:
         self._session.check_alive("waiting for the next request")
         exchange = self._chat(
             draft.last_text,
             max_tokens=self._settings.generate_tokens,
             reuse=True,
             ignore_eos=True,
+            pause_s=REST_S if draft.fast else 0.0,
         )
         self._prefilled_tokens += exchange.new_tokens or 0
         draft.generations.append(generation_record(exchange, origin_ns=self._origin_ns))
@@ -375,7 +365,13 @@ class Runner:
     def _control(self, position: str) -> None:
         text = self._script.filler("control", CONTROL_TOKENS)
         exchanges = [
-            self._chat(text, max_tokens=self._control_tokens, reuse=False, ignore_eos=True)
+            self._chat(
+                text,
+                max_tokens=self._control_tokens,
+                reuse=False,
+                ignore_eos=True,
+                pause_s=REST_S if self._control_tokens > self._settings.generate_tokens else 0.0,
+            )
             for _ in range(CONTROL_REPEATS)
         ]
         self._prefilled_tokens += sum(x.new_tokens or 0 for x in exchanges)
@@ -400,7 +396,13 @@ class Runner:
         )
 
     def _chat(
-        self, text: str, *, max_tokens: int, reuse: bool, ignore_eos: bool = False
+        self,
+        text: str,
+        *,
+        max_tokens: int,
+        reuse: bool,
+        ignore_eos: bool = False,
+        pause_s: float = 0.0,
     ) -> Exchange:
         exchange = self._client.chat(
             text,
@@ -408,6 +410,7 @@ class Runner:
             reuse=reuse,
             ignore_eos=ignore_eos,
             native=self._script.native,
+            pause_s=pause_s,
         )
         if self._script.native and not reuse:
             refuse_reuse(exchange)
@@ -418,53 +421,10 @@ class Runner:
         self._recorder.append(Event(code=code, message=message, data=dict(data)))
 
 
-_CAUSES = frozenset(get_args(Failure.model_fields["cause"].annotation))
-
-
-def _needs_repeat(draft: "_Draft", settings: Settings) -> bool:
-    done = len(draft.generations)
-    if done < settings.repeats:
-        return True
-    took_s = sum((g.server_ms or g.wall_ms) for g in draft.generations) / 1e3
-    return done < settings.max_repeats and took_s < GENERATION_S
-
-
 def _times_longer(warm: Exchange) -> int:
     """1, 2 or 4: how many times longer a control must be to last `CONTROL_S`."""
     took_s = (warm.timings.get("predicted_ms") or warm.wall_ms) / 1e3
     return next((times for times in (1, 2) if times * took_s >= CONTROL_S), 4)
-
-
-class _Draft:
-    """A rung while it is being measured."""
-
-    def __init__(self, depth: int, document_tokens: int) -> None:
-        self.depth = depth
-        self.document_tokens = document_tokens
-        self.prefills: list[Prefill] = []
-        self.asks: list[AskRecord] = []
-        self.generations: list[Generation] = []
-        self.memory: list[MemorySample] = []
-        self.cold_ttft_ms: float | None = None
-        self.notes: list[str] = []
-        self.failure: Failure | None = None
-        self.last_text = ""
-        self._started_s = time.perf_counter()
-
-    def rung(self) -> Rung:
-        """The record of what has been measured so far."""
-        return Rung(
-            depth=self.depth,
-            document_tokens=self.document_tokens,
-            prefills=tuple(self.prefills),
-            asks=tuple(self.asks),
-            generations=tuple(self.generations),
-            memory=tuple(self.memory),
-            cold_ttft_ms=self.cold_ttft_ms,
-            notes=tuple(self.notes),
-            failure=self.failure,
-            elapsed_s=time.perf_counter() - self._started_s,
-        )
 
 
 def _now() -> str:

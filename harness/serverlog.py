@@ -1,10 +1,11 @@
 """What the log of a server of ours says, as a record keeps it: sizes, devices, warnings, causes."""
 
-from typing import Any
+from typing import Any, get_args
 
 from harness.core.kv import kv_theory
 from harness.core.logwatch import LogFindings, scan
-from harness.core.records import Event
+from harness.core.records import Event, Failure
+from harness.errors import ServerError
 from harness.serving.launch import RunningServer, flag_value
 from harness.serving.session import Session
 
@@ -12,6 +13,21 @@ from harness.serving.session import Session
 def findings_of(running: RunningServer) -> LogFindings:
     """The log as far as it is written."""
     return scan(running.log_lines())
+
+
+_CAUSES = frozenset(get_args(Failure.model_fields["cause"].annotation))
+
+
+def explain(error: ServerError, running: RunningServer | None) -> Failure:
+    """Why a request failed, by what the server's process and log say of it."""
+    if error.cause == "SERVER_DIED" and running is not None and running.dies_at_once():
+        error = running.death("answering a request")
+    tail = error.log_tail or (running.log_tail() if running is not None else ())
+    cause = error.cause if error.cause in _CAUSES else "SERVER_ERROR"
+    told = findings_of(running).reasons if running is not None else ()
+    if cause in ("SERVER_DIED", "SERVER_ERROR", "STALLED") and told:
+        cause = told[0]
+    return Failure.model_validate({"cause": cause, "message": str(error), "log_tail": tail})
 
 
 def log_event(session: Session) -> Event | None:

@@ -52,6 +52,22 @@ class _Stamped:
     ended_ns: int = 0
 
 
+class _Paced(httpx2.SyncByteStream):
+    """A stream that rests after each read."""
+
+    def __init__(self, stream: Any, pause_s: float) -> None:
+        self._stream = stream
+        self._pause_s = pause_s
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._stream:
+            yield part
+            time.sleep(self._pause_s)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
 class Client:
     """One endpoint. `idle_limit_s` bounds silence, not length: any byte resets it.
 
@@ -215,13 +231,16 @@ class Client:
         reuse: bool,
         ignore_eos: bool = False,
         native: bool = True,
+        pause_s: float = 0.0,
         on_progress: Progress | None = None,
         **template: Any,
     ) -> Exchange:
         """One streamed chat completion at temperature 0.
 
         `native` adds llama-server's own fields (slot, cache, progress, `ignore_eos`); other
-        servers get the plain OpenAI request.
+        servers get the plain OpenAI request. `pause_s` is a rest after each read of the stream:
+        a CPU server that makes thousands of tokens a second is then not interrupted for each of
+        them (our own times get that much coarser, the server's do not).
         """
         extra: dict[str, Any] = dict(template)
         if native:
@@ -239,9 +258,10 @@ class Client:
                 stream_options={"include_usage": True},
                 extra_body=extra,
             ) as response:
-                self._collect(
-                    response.http_response, stamped, _TOKEN_BYTES * max_tokens, on_progress
-                )
+                http = response.http_response
+                if pause_s:
+                    http.stream = _Paced(http.stream, pause_s)
+                self._collect(http, stamped, _TOKEN_BYTES * max_tokens, on_progress)
             return chat_exchange(stamped.events, stamped.started_ns, stamped.ended_ns, timed=native)
 
     def _collect(

@@ -1,0 +1,57 @@
+"""A rung while it is being measured."""
+
+import time
+
+from harness.core.records import AskRecord, Failure, Generation, MemorySample, Prefill, Rung
+
+GENERATION_S = 1.0
+"""A fast server repeats its generation until it has generated for so long in all."""
+FAST_TOK_S = 200.0
+
+
+class RungDraft:
+    """What has been measured of a rung so far, and the prompt its generation repeats send."""
+
+    def __init__(self, depth: int, document_tokens: int) -> None:
+        self.depth = depth
+        self.document_tokens = document_tokens
+        self.prefills: list[Prefill] = []
+        self.asks: list[AskRecord] = []
+        self.generations: list[Generation] = []
+        self.memory: list[MemorySample] = []
+        self.cold_ttft_ms: float | None = None
+        self.notes: list[str] = []
+        self.failure: Failure | None = None
+        self.last_text = ""
+        self._started_s = time.perf_counter()
+
+    @property
+    def fast(self) -> bool:
+        """Whether the server answered this rung's questions faster than `FAST_TOK_S`."""
+        return any(
+            a.predicted_ms and (a.predicted_tokens or 0) / a.predicted_ms * 1e3 > FAST_TOK_S
+            for a in self.asks
+        )
+
+    def rung(self) -> Rung:
+        """The record of what has been measured so far."""
+        return Rung(
+            depth=self.depth,
+            document_tokens=self.document_tokens,
+            prefills=tuple(self.prefills),
+            asks=tuple(self.asks),
+            generations=tuple(self.generations),
+            memory=tuple(self.memory),
+            cold_ttft_ms=self.cold_ttft_ms,
+            notes=tuple(self.notes),
+            failure=self.failure,
+            elapsed_s=time.perf_counter() - self._started_s,
+        )
+
+    def needs_repeat(self, repeats: int, max_repeats: int) -> bool:
+        """Whether to generate once more: up to `repeats`, or for `GENERATION_S` in all."""
+        done = len(self.generations)
+        if done < repeats:
+            return True
+        took_s = sum((g.server_ms or g.wall_ms) for g in self.generations) / 1e3
+        return done < max_repeats and took_s < GENERATION_S
