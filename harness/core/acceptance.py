@@ -46,6 +46,8 @@ def objections(records: Sequence[RunRecord], bands: Mapping[str, float]) -> list
         run = record.header.run_id
         if record.footer is None or not record.footer.complete:
             found.append(f"run {run} did not finish; only complete runs can be accepted")
+        if not record.rungs:
+            found.append(f"run {run} measured no rung of the ladder, only a heatmap or a fuzz")
         for cell in judge(record, None, bands).cells:
             if cell.outcome in ("INVALID", "ERROR") and (
                 cell.metric.kind == "score" or cell.code != "answers"

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.core.acceptance import objections
 from harness.core.answer_budget import larger_budget
 from harness.core.baseline import AcceptedRun, Baseline, Key, accepted, key_of
 from harness.core.heatmap import CellResult, Matrix, matrix_of
@@ -261,3 +262,9 @@ def test_a_control_that_failed_when_accepted_may_fail_again(
     cell = verdict.cell(2048, "retrieval")
     assert cell is not None
     assert cell.outcome == outcome, cell.message
+
+
+def test_a_run_without_a_ladder_is_no_baseline() -> None:
+    bare = made_up.record(made_up.rung()).model_copy(update={"rungs": ()})
+    found = objections([bare, bare], {name: 0.1 for name in METRICS})
+    assert any("measured no rung" in objection for objection in found)
