@@ -111,7 +111,7 @@ def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     import ruptures  # here, since a run's verdict does without it
 
     fit = ruptures.KernelCPD(kernel="linear", min_size=MIN_RUNS).fit(y.reshape(-1, 1))
-    borders = [0, *fit.predict(pen=penalty)]
+    borders = [0, *map(int, fit.predict(pen=penalty))]
     while len(borders) > 2:
         points = _between(y, borders)
         weakest = max(points, key=lambda p: (abs(p.change) < MIN_SHARE, p.p_value))
@@ -159,10 +159,9 @@ def _noise_sd(y: Floats) -> float:
 
 
 def _outliers_drawn_in(y: Floats, noise_sd: float) -> Floats:
-    """Runs far from their neighbours moved to the limit of what noise would do (Hampel)."""
+    """Runs further from their neighbours than noise would put them, moved amidst them (Hampel)."""
     middle = ndimage.median_filter(y, size=_WINDOW, mode="nearest")
-    reach = _OUTLIER_SDS * noise_sd
-    return np.asarray(np.clip(y, middle - reach, middle + reach), dtype=np.float64)
+    return np.where(np.abs(y - middle) > _OUTLIER_SDS * noise_sd, middle, y)
 
 
 def _between(y: Floats, borders: Sequence[int]) -> list[ChangePoint]:

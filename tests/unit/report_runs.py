@@ -27,7 +27,9 @@ from harness.report.judged import Judged
 
 DEPTHS = (2048, 8192, 32768, 131072)
 BANDS = {name: metric.band for name, metric in METRICS.items()}
-HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\u2028&amp;"
+HOSTILE = (
+    "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\u2028&amp;"
+)
 
 
 def judged(
@@ -205,7 +207,7 @@ def _ask(order: str, depth: int, rng: random.Random, clock: _Clock, wrong: int) 
     codes = [f"MEM-{depth % 1000:03}{n:03}" for n in range(1, 6)]
     if order == "reversed":
         codes.reverse()
-    expected = {n: c for n, c in enumerate([*codes, "CTL-000006"], start=1)}
+    expected = dict(enumerate([*codes, "CTL-000006"], start=1))
     given = {n: c if n == 6 or n > wrong else "MEM-999999" for n, c in expected.items()}
     lines = "\n".join(f"Q{n}={c}" for n, c in given.items())
     return AskRecord.model_validate(
