@@ -48,6 +48,7 @@ class Bench:
             [sys.executable, *args],
             cwd=self.root,
             env=self.environment(**(env or {})),
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=240,
@@ -60,6 +61,7 @@ class Bench:
             [sys.executable, *args],
             cwd=self.root,
             env=self.environment(),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.baseline import key_of
 from harness.serving.launch import LaunchSpec, RunningServer, free_port
 from harness.serving.session import reference_model
-from harness.store.baselines import baseline_path
 from tests.e2e.conftest import Bench
 
 SMALL = ("-m", "long", "--ctx=2048", "--repeats=3", "--budget=0")
@@ -99,21 +97,6 @@ def test_unknown_setting(bench: Bench) -> None:
     refused(bench, says="there is no setting called 'ctxx'")
 
 
-def test_baseline_left_in_the_middle_of_a_merge(bench: Bench) -> None:
-    assert bench.pytest(*SMALL).code == 0
-    (record,) = bench.records()
-    path = baseline_path(bench.root / "baselines", key_of(record.header))
-    path.parent.mkdir(parents=True)
-    text = "<<<<<<< HEAD\n{}\n=======\n{}\n>>>>>>> other\n"
-    path.write_text(text, encoding="utf-8")
-    done = bench.pytest(*SMALL)
-    assert done.code == 4, done.text
-    assert "unresolved merge conflict marks" in " ".join(done.text.split())
-    assert "Traceback" not in done.text
-    assert len(bench.records()) == 1
-    assert path.read_text(encoding="utf-8") == text
-
-
 def test_wrong_api_key(bench: Bench, tmp_path: Path) -> None:
     port = free_port()
     argv = (
@@ -131,7 +114,5 @@ def test_wrong_api_key(bench: Bench, tmp_path: Path) -> None:
             assert time.monotonic() < deadline
         url = f"--server-url=http://127.0.0.1:{port}"
         refused(bench, "--ctx=2048", url, says="refused our API key", env={"HARNESS_API_KEY": "no"})
-        done = bench.pytest(*SMALL, url, env={"HARNESS_API_KEY": "right"})
-        assert done.code == 0, done.text
     finally:
         server.stop()
