@@ -110,7 +110,7 @@ def test_hash_follows_the_content_not_the_name(tmp_path: Path) -> None:
 def test_identity_is_a_readable_slug() -> None:
     info = read_gguf(REFERENCE)
     identity = model_identity(info)
-    assert identity.identity == f"needle-reference-llama-2.2m-f16-{info.content_hash[:8]}"
+    assert identity.identity == f"longctx-reference-llama-3m-f16-{info.content_hash[:8]}"
     assert (identity.parameters, identity.trained_ctx_tokens) == (info.parameters, 4_194_304)
 
 
