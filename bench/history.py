@@ -13,6 +13,7 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from harness.core.metrics import METRICS
 from harness.core.records import (
     AskRecord,
     Chunk,
@@ -27,7 +28,12 @@ from harness.core.records import (
     Rung,
     ServerIdentity,
 )
+from harness.core.trend import by_cell, findings
+from harness.core.verdict import judge
+from harness.report.html import page
+from harness.report.judged import Judged
 from harness.store.history import read_history
+from harness.store.runs import read_run
 
 DEPTHS = (2048, 8192, 32768, 131072)
 STEP_AT = 0.8
@@ -169,6 +175,15 @@ def main() -> None:
         history = read_history(folder)
         _timed("history, again", started)
         print(len(history.points), "points,", len(history.damaged), "damaged")
+        started = time.perf_counter()
+        found = [f for cell in by_cell(history.points).values() for f in findings(cell, band=0.1)]
+        _timed(f"change points of all cells ({len(found)} findings)", started)
+        started = time.perf_counter()
+        record = read_run(max(folder.glob("*.jsonl")))
+        bands = {name: metric.band for name, metric in METRICS.items()}
+        run = Judged(record, judge(record, None, bands), None)
+        text = page([run], bands=bands, history=history.points)
+        _timed(f"report with all of them, {len(text.encode()) / 1e6:.2f} MB", started)
 
 
 if __name__ == "__main__":
