@@ -113,7 +113,11 @@ def drifts(record: RunRecord, bands: Mapping[str, float]) -> tuple[Drift, ...]:
         (
             PREFILL,
             [
-                [r for p in c.prefills if p.wall_ms >= MIN_CONTROL_MS and (r := prefill_rate(p))]
+                [
+                    r
+                    for p in c.prefills
+                    if (p.server_ms or p.wall_ms) >= MIN_CONTROL_MS and (r := prefill_rate(p))
+                ]
                 for c in (before[0], after[-1])
             ],
         ),

@@ -1,5 +1,6 @@
 """The terminal summary: what failed and what to do first, then one table of all cells."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,7 +150,7 @@ def _measured(record: RunRecord, cell: CellVerdict) -> str:
 
 def _quantity(cell: CellVerdict, value: float) -> str:
     if cell.metric.kind == "score":
-        return f"{value:.1f}"
+        return f"{value:.0f} right"
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     if cell.metric.kind == "memory":
         digits = 2 if value >= 1 else 3
@@ -173,8 +174,8 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
     if cold:
         yield "cold TTFT (whole document read, first token): " + ", ".join(cold)
     for rung in record.rungs:
-        for note in rung.notes:
-            yield f"note at {rung.depth}: {note}"
+        for note, times in Counter(rung.notes).items():
+            yield f"note at {rung.depth}: {note}" + (f" ({times} times)" if times > 1 else "")
     for event in record.events:
         if event.code == "server_log" and (sentence := _kv_sentence(event.data)):
             yield sentence
