@@ -76,7 +76,6 @@ class Fuzz:
         self._examples_dir = examples_dir
         self._exact = exact
         self._count = _Counted(script.count)
-        self._codes = CodeSource(random.Random(f"fuzz codes/{settings.seed}"))
         self._depth = settings.fuzz_depth
 
     def questions(self, examples: int) -> Fuzzed:
@@ -85,8 +84,9 @@ class Fuzz:
         Raises:
             ServerError: the server failed on the way.
         """
+        codes = self._code_source("questions")
         needles = [
-            Needle(f"{MEMORY_TARGET} {name}", self._codes.take("MEM"))
+            Needle(f"{MEMORY_TARGET} {name}", codes.take("MEM"))
             for name in NATO_NAMES[:QUESTION_NEEDLES]
         ]
         shares = [(i + 0.5) / QUESTION_NEEDLES for i in range(QUESTION_NEEDLES)]
@@ -95,7 +95,7 @@ class Fuzz:
         self._interview.read(segment.text, segment.total_tokens, reuse=False)
 
         def put(plan: AskPlan, cold: bool) -> tuple[Ask, Answered]:
-            ask = plan.ask(needles, self._codes.take("CTL"))
+            ask = plan.ask(needles, codes.take("CTL"))
             return ask, self._interview.ask(segment.text, segment.total_tokens, ask, cold=cold)
 
         def told(plan: AskPlan) -> str:
@@ -114,11 +114,12 @@ class Fuzz:
         Raises:
             ServerError: the server failed on the way.
         """
+        controls = self._code_source("placements")
 
         def put(case: Case, cold: bool) -> tuple[Ask, Answered]:
             del cold  # every placement is read cold
             needles, distractors = self._coded(case)
-            ask = case.plan.ask(needles, self._codes.take("CTL"))
+            ask = case.plan.ask(needles, controls.take("CTL"))
             tail = self._script.tail_tokens(ask) + _TAIL_MARGIN_TOKENS
             segment = self._document(
                 needles,
@@ -152,12 +153,15 @@ class Fuzz:
 
         The same case has the same codes within a run: what is shrunk must not change underneath.
         """
-        codes = CodeSource(random.Random(f"fuzz codes/{self._settings.seed}/{case!r}"))
+        codes = self._code_source(repr(case))
 
         def coded(records: Sequence[Needle]) -> list[Needle]:
             return [Needle(r.label, codes.take(r.code.partition("-")[0])) for r in records]
 
         return coded(case.needles), coded(case.distractors)
+
+    def _code_source(self, purpose: str) -> CodeSource:
+        return CodeSource(random.Random(f"fuzz codes/{self._settings.seed}/{purpose}"))
 
     def _document(
         self,

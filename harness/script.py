@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from harness.core.background import lines
 from harness.core.failures import ForeignOrigin
-from harness.core.haystack import Segment, build
+from harness.core.haystack import Segment, grow, plan_distractors, plan_ladder
 from harness.core.needles import Ask, CodeSource, Needle, Order, make_ask, needle_names
 from harness.core.plan import make_plan
 from harness.errors import ServerError
@@ -39,13 +39,19 @@ class Script:
             background=settings.background,
             generate_tokens=settings.generate_tokens,
             repeats=settings.repeats,
+        ).model_copy(update={"distractors": settings.distractors})
+        budgets = list(zip(self.plan.depths, self.plan.document_tokens, strict=True))
+        planned = plan_ladder(budgets, self.codes, seed=settings.seed)
+        self._decoys = plan_distractors(
+            budgets, planned, self.codes, per_rung=settings.distractors, seed=settings.seed
         )
-        self.segments: list[Segment] = build(
-            list(zip(self.plan.depths, self.plan.document_tokens, strict=True)),
+        self.segments: list[Segment] = grow(
+            budgets,
+            planned,
             self.count,
-            self.codes,
             seed=settings.seed,
             background=settings.background,
+            distractors=self._decoys,
         )
 
     def _wrapping(self, sample: Ask) -> tuple[str, str]:
@@ -90,7 +96,8 @@ class Script:
     def foreign_codes(self, ask: Ask) -> dict[str, ForeignOrigin]:
         """Codes `ask` does not ask for: other rungs' needles and earlier requests' controls."""
         foreign: dict[str, ForeignOrigin] = {
-            placed.needle.code: "unasked_needle" for s in self.segments for placed in s.needles
+            placed.needle.code: "unasked_needle"
+            for placed in (*(p for s in self.segments for p in s.needles), *self._decoys)
         }
         foreign |= dict.fromkeys(self._controls, "earlier_request")
         return {

@@ -20,6 +20,7 @@ DEFAULT_CTX_TOKENS = 8192
 MINIMUM_DEPTH = 1024
 DEFAULT_FUZZ_CTX = 2048
 MINIMUM_FUZZ_CTX = 1536
+MOST_DISTRACTORS = 10
 HEATMAP_TAIL_TOKENS = 200
 """Room, about, that eight questions and their template take."""
 DEFAULT_REMEASURE_S = 120.0
@@ -46,6 +47,7 @@ class Settings(BaseModel):
     max_repeats: int = 18
     generate_tokens: int = 128
     answer_tokens: int = 256
+    distractors: int = 0
     heatmap: tuple[int, int] | None = None
     fuzz_examples: int | None = None
     fuzz_ctx: int | None = None
@@ -247,6 +249,8 @@ def _refuse_nonsense(s: Settings) -> None:
         raise SetupError(
             f"generate_tokens is {s.generate_tokens}; at least 16 are needed for a rate"
         )
+    if not 0 <= s.distractors <= MOST_DISTRACTORS:
+        raise SetupError(f"--distractors {s.distractors}: expected 0 to {MOST_DISTRACTORS}")
     if s.heatmap is not None:
         _refuse_crowded_heatmap(s.ctx_tokens * s.fill, *s.heatmap)
     if s.fuzz_examples is not None and s.fuzz_examples < 1:

@@ -83,6 +83,7 @@ def key_of(header: Header) -> Key:
             "fill": header.plan.fill,
             "background": header.plan.background,
             "grammar": header.plan.grammar_version,
+            **({"distractors": n} if (n := header.plan.distractors) else {}),
             **({"reduced": True} if header.server.reduced else {}),
             **({"label": header.label} if header.label else {}),
         },

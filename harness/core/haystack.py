@@ -11,6 +11,7 @@ from itertools import islice, pairwise
 
 from harness.core.background import Background, lines
 from harness.core.needles import MEMORY_TARGET, CodeSource, Needle, needle_names
+from harness.core.needles import distractors as look_alikes
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 """Token count of each text, by the tokenizer of the server in hand."""
@@ -67,8 +68,22 @@ def build(
     Raises:
         ValueError: a budget is too small for its needles or not ascending.
     """
+    return grow(
+        budgets,
+        plan_ladder(budgets, codes, seed=seed),
+        count_tokens,
+        seed=seed,
+        background=background,
+        tolerance_tokens=tolerance_tokens,
+    )
+
+
+def plan_ladder(
+    budgets: Sequence[tuple[int, int]], codes: CodeSource, *, seed: int
+) -> dict[int, list[Placed]]:
+    """Each rung's five needles, by depth, at `PLACEMENT` of its document."""
     names = iter(needle_names(_source(f"names/{seed}"), len(PLACEMENT) * len(budgets)))
-    planned = {
+    return {
         depth: [
             Placed(
                 Needle(f"{MEMORY_TARGET} {next(names)}", codes.take("MEM")),
@@ -79,14 +94,28 @@ def build(
         ]
         for depth, budget in budgets
     }
-    return grow(
-        budgets,
-        planned,
-        count_tokens,
-        seed=seed,
-        background=background,
-        tolerance_tokens=tolerance_tokens,
-    )
+
+
+def plan_distractors(
+    budgets: Sequence[tuple[int, int]],
+    planned: Mapping[int, Sequence[Placed]],
+    codes: CodeSource,
+    *,
+    per_rung: int,
+    seed: int,
+) -> list[Placed]:
+    """`per_rung` records a rung that look like its needles, anywhere in what the rung adds."""
+    rng = _source(f"distractors/{seed}")
+    needles = [placed.needle for rung in planned.values() for placed in rung]
+    records = iter(look_alikes(rng, needles, codes, per_rung * len(budgets)))
+    found: list[Placed] = []
+    start = 0
+    for _, budget in budgets:
+        for record in islice(records, per_rung):
+            at_tokens = start + int(rng.uniform(0.02, 0.95) * (budget - start))
+            found.append(Placed(record, at_tokens, at_tokens / budget))
+        start = budget
+    return found
 
 
 def grow(

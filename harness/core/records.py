@@ -145,7 +145,10 @@ class Failure(Strict):
 
 
 class Plan(Strict):
-    """What a run set out to do. `document_tokens` pairs with `depths`; K = 1024."""
+    """What a run set out to do. `document_tokens` pairs with `depths`; K = 1024.
+
+    `distractors`: records a rung that look like its needles and that no question asks for.
+    """
 
     ctx_tokens: int
     depths: tuple[int, ...]
@@ -157,6 +160,7 @@ class Plan(Strict):
     generate_tokens: int
     repeats: int
     cold_repeats: dict[int, int] = Field(default_factory=dict)
+    distractors: int = 0
 
 
 class Machine(Strict):

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.background import Background
-from harness.core.haystack import PLACEMENT, Placed, Segment, build, grow
+from harness.core.haystack import (
+    PLACEMENT,
+    Placed,
+    Segment,
+    build,
+    grow,
+    plan_distractors,
+    plan_ladder,
+)
 from harness.core.needles import CodeSource, Needle
 
 TOLERANCE = 4
@@ -222,3 +230,22 @@ def test_a_place_outside_the_document_is_refused(place: int) -> None:
     planned = {1: [Placed(Needle("MEMORY TARGET ALPHA", "MEM-1"), place, 0.5)]}
     with pytest.raises(ValueError, match="outside the 500 tokens"):
         grow([(1, 500)], planned, words, seed=0, background="plain")
+
+
+@pytest.mark.parametrize("per_rung", [0, 3])
+def test_distractors_stand_in_every_rung_and_leave_the_needles_as_they_are(per_rung: int) -> None:
+    budgets = [(1024, 800), (2048, 1700), (4096, 3500)]
+    source = codes()
+    planned = plan_ladder(budgets, source, seed=3)
+    decoys = plan_distractors(budgets, planned, source, per_rung=per_rung, seed=3)
+    segments = grow(budgets, planned, words, seed=3, background="plain", distractors=decoys)
+    needles = {p.needle for rung in planned.values() for p in rung}
+    assert needles == {
+        p.needle
+        for s in build(budgets, words, codes(), seed=3, background="plain")
+        for p in s.needles
+    }
+    assert not {d.needle.label for d in decoys} & {n.label for n in needles}
+    assert not {d.needle.code for d in decoys} & {n.code for n in needles}
+    for segment in segments:
+        assert sum(decoy.needle.text in segment.text for decoy in decoys) == per_rung

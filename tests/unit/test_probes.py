@@ -266,5 +266,5 @@ def test_a_control_that_failed_when_accepted_may_fail_again(
 
 def test_a_run_without_a_ladder_is_no_baseline() -> None:
     bare = made_up.record(made_up.rung()).model_copy(update={"rungs": ()})
-    found = objections([bare, bare], {name: 0.1 for name in METRICS})
+    found = objections([bare, bare], dict.fromkeys(METRICS, 0.1))
     assert any("measured no rung" in objection for objection in found)
