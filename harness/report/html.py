@@ -27,7 +27,9 @@ from harness.report.plotting import Figure
 
 MAX_BYTES = 2_000_000
 PLOTLY = "plotly-basic-4.1.1.min.js"
-_ANSWER_CHARS = (answers.ANSWER_CHARS, 1000, 200)
+_CUTS = ((answers.ANSWER_CHARS, trends.MAX_RUNS_DRAWN), (1000, 200), (200, 100))
+"""Characters of an answer and runs of a history to show, until the page is small enough."""
+
 _WORST_FIRST: tuple[Outcome, ...] = (
     *("REGRESSED", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
     *("NO_BASELINE", "IMPROVED", "PASS"),
@@ -62,11 +64,11 @@ def page(
 ) -> str:
     """The page for one or more runs, the first one being the one judged, with history if given.
 
-    Answers are cut shorter where the page would outgrow `MAX_BYTES`.
+    Answers and the history are cut shorter where the page would outgrow `MAX_BYTES`.
     """
     text = ""
-    for answer_chars in _ANSWER_CHARS:
-        text = _page(runs, bands, history, reference, answer_chars)
+    for answer_chars, drawn in _CUTS:
+        text = _page(runs, bands, history, reference, answer_chars, drawn)
         if len(text.encode()) <= MAX_BYTES:
             break
     return text
@@ -78,8 +80,12 @@ def _page(
     history: Sequence[Point],
     reference: str | None,
     answer_chars: int,
+    drawn: int,
 ) -> str:
-    plots = [*_run_figures(runs, bands, answer_chars), *_history_figures(history, bands, reference)]
+    plots = [
+        *_run_figures(runs, bands, answer_chars),
+        *_history_figures(history, bands, reference, drawn),
+    ]
     return _rendered(
         "report.html.j2",
         plots,
@@ -108,7 +114,7 @@ def history_page(
     points: Sequence[Point], *, bands: dict[str, float], reference: str | None = None
 ) -> str:
     """The page of a history alone: findings first, then a plot a metric."""
-    plots = _history_figures(points, bands, reference)
+    plots = _history_figures(points, bands, reference, trends.MAX_RUNS_DRAWN)
     found = [sentence for plot in plots for sentence in plot.warnings]
     return _rendered("history.html.j2", plots, contents=_contents(plots), found=found)
 
@@ -176,7 +182,7 @@ def _run_figures(runs: Sequence[Judged], bands: dict[str, float], chars: int) ->
 
 
 def _history_figures(
-    points: Sequence[Point], bands: dict[str, float], reference: str | None
+    points: Sequence[Point], bands: dict[str, float], reference: str | None, drawn: int
 ) -> list[Figure]:
     plots: list[Figure] = []
     for number, ((machine, model, _), some) in enumerate(groups(points).items()):
@@ -188,6 +194,7 @@ def _history_figures(
             reference=reference,
             label=f"{machine}, {model}",
             number=number,
+            drawn=drawn,
         )
     return plots
 

@@ -37,13 +37,17 @@ def history(
     reference: str | None,
     label: str,
     number: int,
+    drawn: int = MAX_RUNS_DRAWN,
 ) -> list[Figure]:
-    """One plot a metric over all runs of one machine, model and configuration."""
+    """One plot a metric over the newest runs of one machine, model and configuration.
+
+    Changes are looked for in all runs.
+    """
     metrics: dict[str, list[tuple[int, list[Point]]]] = {}
     for (metric, depth), cell in by_cell(points).items():
         metrics.setdefault(metric, []).append((depth, cell))
     return [
-        _figure(metric, cells, bands[metric], reference, label, number)
+        _figure(metric, cells, bands[metric], reference, label, number, drawn)
         for metric, cells in metrics.items()
     ]
 
@@ -55,13 +59,14 @@ def _figure(
     reference: str | None,
     label: str,
     number: int,
+    newest: int,
 ) -> Figure:
     metric = METRICS[name]
     traces: list[Trace] = []
     rows: list[tuple[str, ...]] = []
     said: list[str] = []
     for place, (depth, cell) in enumerate(cells):
-        drawn = cell[-MAX_RUNS_DRAWN:]
+        drawn = cell[-newest:]
         found = findings(cell, band=band, reference=reference)
         said += [sentence(f) for f in found]
         traces.append(
@@ -73,7 +78,7 @@ def _figure(
                 "marker": {"size": 5},
                 "x": [p.started_at for p in drawn],
                 "y": [round(p.value, 4) for p in drawn],
-                "text": [f"build {safe(p.build)}<br>run {safe(p.run_id)}" for p in drawn],
+                "text": [f"build {safe(p.build)}" for p in drawn],
                 "hovertemplate": f"%{{y:,.4~g}} {metric.unit}<br>%{{text}}",
             }
         )

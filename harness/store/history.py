@@ -15,7 +15,7 @@ from statistics import median
 from harness.core.baseline import key_of
 from harness.core.cells import samples_of, values_of
 from harness.core.metrics import METRICS
-from harness.core.records import RunRecord
+from harness.core.records import Rung, RunRecord
 from harness.core.trend import Point
 from harness.errors import SetupError, StoreError
 from harness.store.runs import SUFFIX, parse_run
@@ -69,12 +69,12 @@ def read_history(folder: Path | str) -> History:
 def points_of(record: RunRecord) -> Iterator[Point]:
     """The location of every cell measured, by its undisturbed samples; failed rungs have none."""
     header = record.header
-    key = key_of(header)
+    configuration = key_of(header).slug
     for depth in sorted({rung.depth for rung in record.rungs}):
         rung = record.rung(depth)
         if rung is None or rung.failure is not None:
             continue
-        samples = samples_of(rung)
+        samples = samples_of(_without_curves(rung))
         for metric in METRICS.values():
             if values := values_of(metric, samples):
                 yield Point(
@@ -83,11 +83,17 @@ def points_of(record: RunRecord) -> Iterator[Point]:
                     build=header.server.build,
                     machine_class=header.machine.machine_class,
                     model=header.model.name,
-                    configuration=key.slug,
+                    configuration=configuration,
                     depth=depth,
                     metric=metric.name,
                     value=float(median(values)),
                 )
+
+
+def _without_curves(rung: Rung) -> Rung:
+    """The rung without its prefills' batches, which no location needs and which take most time."""
+    bare = tuple(p.model_copy(update={"chunks": ()}) for p in rung.prefills)
+    return rung.model_copy(update={"prefills": bare})
 
 
 # -- where records are ----------------------------------------------------------------------
