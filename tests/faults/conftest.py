@@ -115,6 +115,7 @@ def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(campaign_module, "MachineWatcher", Unwatched)
         patch.setattr(runner, "_READING_S", 0.0)
+        patch.setattr(runner, "REST_S", 0.0, raising=False)
         patch.setenv(LOCK_VARIABLE, str(tmp_path_factory.mktemp("lock") / "machine.lock"))
         yield
 

@@ -101,6 +101,8 @@ class FakeServer:
         if place == "chat":
             text = body["messages"][-1]["content"]
             place = _chat_place(body, text)
+            if place == "control" and not self.seen["warm-up"]:
+                place = "warm-up"
         self.seen[place] += 1
         turn = Turn(place, self.seen[place], body)
         if place == "health":

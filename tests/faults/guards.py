@@ -6,6 +6,7 @@
 from tests.faults import guards_of_client, guards_of_run
 
 UNGUARDED = {
+    "healthy": "the control of all rows",
     "started": "the control of the rows about started servers",
     "empty-chunks": "`test_client` counts events that carry text",
     "hostile-reason": "a finish_reason is shown nowhere; the row would see it if it were",

@@ -190,7 +190,7 @@ GUARDS = (
         WIRE,
         "usage = event.usage or usage",
         "usage = event.usage",
-        ("no-usage", "healthy"),
+        ("no-usage",),
     ),
     Guard(
         "a llama-server's timings are there",
@@ -230,8 +230,8 @@ GUARDS = (
     Guard(
         "shapes are checked",
         SHAPES,
-        "return shape.model_validate(body)",
-        "return shape.model_construct(**body)",
+        "except ValidationError as error:",
+        "except ZeroDivisionError as error:",
         ("odd-shape", "odd-progress", "no-pieces", "props-odd-shape", "models-odd-shape"),
     ),
     Guard(

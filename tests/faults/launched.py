@@ -55,6 +55,7 @@ LAUNCHED = (
         phrase="the server died while loading the model (exit code 1)",
         log="llama_model_load: error loading model: invalid magic",
         exit_code=1,
+        options={"ready_timeout_s": 20.0},
     ),
     Launched(
         "dies-loading-hostile",
@@ -64,6 +65,7 @@ LAUNCHED = (
         phrase="the server died while loading the model (exit code 1)",
         log=f"error: {HOSTILE}",
         exit_code=1,
+        options={"ready_timeout_s": 20.0},
     ),
     Launched(
         "never-ready",

@@ -11,7 +11,7 @@ ROWS = (
         c.error(404, "no"),
         "NO_BASELINE",
         "no_baseline",
-        "reduced mode: not a llama-server",
+        "is not a llama-server (no /props): reduced mode",
     ),
     Fault(
         "props-page",
@@ -20,7 +20,7 @@ ROWS = (
         c.reply(200, PAGE, **FORBIDDEN),
         "NO_BASELINE",
         "no_baseline",
-        "reduced mode: not a llama-server",
+        "is not a llama-server (no /props): reduced mode",
     ),
     Fault(
         "props-error-200",
@@ -29,7 +29,7 @@ ROWS = (
         c.error(404, "Unexpected endpoint", http=200),
         "NO_BASELINE",
         "no_baseline",
-        "reduced mode: not a llama-server",
+        "is not a llama-server (no /props): reduced mode",
     ),
     Fault(
         "nothing-known",
