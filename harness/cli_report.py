@@ -99,7 +99,8 @@ def report(
 def export(runs: tuple[str, ...], form: str, results: str | None, output: Path | None) -> None:
     """Write RUNS (by default the newest; for otava all) in another tool's format.
 
-    `github-action` writes two files into the folder -o, `otava` a CSV and its otava.yaml.
+    `github-action` writes two files into the folder -o, `otava` a CSV for each machine, model and
+    configuration, and one otava.yaml.
     """
     settings = settings_for(_folder(results), None)
     if form == "otava":
@@ -108,10 +109,14 @@ def export(runs: tuple[str, ...], form: str, results: str | None, output: Path |
             for p in read_history(results or settings.results).points
             if not runs or any(r in p.run_id for r in runs)
         ]
-        _refuse_mixture(points)
+        if not points:
+            where = results or settings.results
+            raise SetupError(f"no measured runs{' of those ids' if runs else ''} in {where}")
         folder = _existing_folder(output, form)
-        _write(otava.as_csv(points), folder / "long-context.csv")
-        _write(otava.as_config(points, "long-context.csv"), folder / "otava.yaml")
+        tests = otava.tests_of(points)
+        for name, some in tests.items():
+            _write(otava.as_csv(some), folder / f"{name}.csv")
+        _write(otava.as_config(tests), folder / "otava.yaml")
         return
     records = [run_named(name, settings) for name in runs or (None,)]
     if form == "github-action":
@@ -265,17 +270,6 @@ def _rows(records: Sequence[RunRecord]) -> list[llama_bench.Row]:
     if not rows:
         raise SetupError("nothing undisturbed was measured, so there are no rows to write")
     return rows
-
-
-def _refuse_mixture(points: Sequence[Point]) -> None:
-    kinds = groups(points)
-    if len(kinds) > 1:
-        raise SetupError(
-            f"the results folder holds {len(kinds)} configurations, which one series must not mix; "
-            "name the runs of one of them: " + "; ".join(" / ".join(k) for k in kinds)
-        )
-    if not kinds:
-        raise SetupError("no measured runs to export")
 
 
 def _existing_folder(output: Path | None, form: str) -> Path:

@@ -1,15 +1,31 @@
-"""A CSV and its configuration for Apache Otava: one row a run, one column a metric and depth."""
+"""CSVs and their configuration for Apache Otava: one row a run, one column a metric and depth."""
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from harness.core.metrics import METRICS
-from harness.core.trend import Point, by_cell
+from harness.core.trend import Point, by_cell, groups
 
 TIME = "time"
 ATTRIBUTES = ("run_id", "build")
+TEST = "long-context"
+
+
+def tests_of(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """Points by the name of Otava's test: machine, model and configuration are never mixed.
+
+    A single one is called `long-context`; of several, each name says which it is.
+    """
+    kinds = groups(points)
+    if len(kinds) == 1:
+        return {TEST: list(points)}
+    return {
+        re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join((TEST, *kind))): list(some)
+        for kind, some in kinds.items()
+    }
 
 
 def as_csv(points: Iterable[Point]) -> str:
@@ -34,21 +50,22 @@ def as_csv(points: Iterable[Point]) -> str:
     return text.getvalue()
 
 
-def as_config(points: Iterable[Point], csv_name: str, test: str = "long-context") -> str:
-    """`otava.yaml` for that CSV: every metric with its direction."""
-    lines = [
-        "tests:",
-        f"  {test}:",
-        "    type: csv",
-        f"    file: {csv_name}",
-        f"    time_column: {TIME}",
-        f"    attributes: [{', '.join(ATTRIBUTES)}]",
-        "    metrics:",
-    ]
-    for column, metric in _columns(list(points)):
-        direction = 1 if METRICS[metric].direction == "higher" else -1
-        lines += [f"      {column}:", f"        direction: {direction}", "        scale: 1"]
-    lines += ["    csv_options:", "      delimiter: ','", "      quotechar: '\"'"]
+def as_config(tests: Mapping[str, Sequence[Point]]) -> str:
+    """`otava.yaml` for tests whose CSVs are called `<name>.csv`: every metric's direction."""
+    lines = ["tests:"]
+    for name, points in tests.items():
+        lines += [
+            f"  {name}:",
+            "    type: csv",
+            f"    file: {name}.csv",
+            f"    time_column: {TIME}",
+            f"    attributes: [{', '.join(ATTRIBUTES)}]",
+            "    metrics:",
+        ]
+        for column, metric in _columns(points):
+            direction = 1 if METRICS[metric].direction == "higher" else -1
+            lines += [f"      {column}:", f"        direction: {direction}", "        scale: 1"]
+        lines += ["    csv_options:", "      delimiter: ','", "      quotechar: '\"'"]
     return "\n".join(lines) + "\n"
 
 

@@ -158,7 +158,7 @@ def test_otava_gets_one_row_a_run_in_utc_and_every_direction() -> None:
     assert [r["run_id"][:8] for r in rows] == ["20261101", "20261102"]
     assert rows[0]["time"] == "2026-11-01 02:00:00 +0000"
     assert float(rows[0]["generation_2048"]) == pytest.approx(87.0, rel=0.02)
-    config = otava.as_config(points, "runs.csv")
+    config = otava.as_config({"runs": points})
     assert "      ttft_2048:\n        direction: -1\n" in config
     assert "      prefill_131072:\n        direction: 1\n" in config
 

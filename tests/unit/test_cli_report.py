@@ -1,0 +1,283 @@
+"""`harness report`, `export`, `import` and `history` as commands: what they write and refuse."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli import main
+from harness.core.baseline import key_of
+from harness.core.metrics import GENERATION, METRICS
+from harness.core.records import Footer, Header, Rung
+from harness.core.verdict import judge
+from harness.store.baselines import find_baseline
+from harness.store.runs import Recorder, list_runs, read_run
+from tests.unit.made_up import header, rung
+
+BANDS = {name: metric.band for name, metric in METRICS.items()}
+FIRST, SECOND = "20260101-000001-aaaaaa", "20260102-000001-bbbbbb"
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with two runs, as the current folder."""
+    (tmp_path / "harness.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    measured(tmp_path, FIRST)
+    measured(tmp_path, SECOND)
+    return tmp_path
+
+
+def measured(repo: Path, run_id: str, *rungs: Rung, **changes: object) -> Header:
+    """Put a complete run into the results folder; `changes` are of its header."""
+    rungs = rungs or (rung(2048), rung(8192, start=1843))
+    started = f"{run_id[:4]}-{run_id[4:6]}-{run_id[6:8]}T00:00:00+00:00"
+    head = header(tuple(r.depth for r in rungs), run_id)
+    head = head.model_copy(update={"started_at": started, **changes})
+    recorder = Recorder(repo / "results", head)
+    for one in rungs:
+        recorder.append(one)
+    recorder.append(Footer(ended_at="now", complete=True, prefilled_tokens=1, elapsed_s=1.0))
+    recorder.close()
+    return head
+
+
+def harness(*args: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(main, args)
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def refused(*args: str) -> str:
+    """The one sentence with which the command refuses."""
+    done = harness(*args, code=3)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("harness: ")
+    return line
+
+
+# -- report ---------------------------------------------------------------------------------
+
+
+def test_report_writes_the_newest_run_as_a_page_named_after_it(repo: Path) -> None:
+    assert f"wrote {SECOND}.html" in harness("report").output
+    text = (repo / f"{SECOND}.html").read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html>")
+    assert SECOND in text
+
+
+def test_report_sets_runs_of_several_machines_side_by_side(repo: Path) -> None:
+    other = header().machine.model_copy(update={"machine_class": "other-box"})
+    measured(repo, "20260103-000001-cccccc", machine=other)
+    harness("report", "aaaaaa", "cccccc", "-o", "out/both.html")
+    text = (repo / "out" / "both.html").read_text(encoding="utf-8")
+    assert FIRST in text
+    assert "other-box" in text
+
+
+def test_report_as_markdown_for_a_job_and_for_an_issue(repo: Path) -> None:
+    job, issue = harness("report", "--markdown").output, harness("report", "--issue").output
+    assert SECOND in job
+    assert "| prefill |" in job
+    assert "Build" in issue or "build" in issue
+    assert "b1" in issue
+
+
+def test_report_of_a_run_without_its_history(repo: Path) -> None:
+    harness("report", "--no-history", "-o", "page.html")
+    assert not list((repo / "results").glob(".history*"))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("report", "nosuch"), "no run 'nosuch'"),
+        (("report", "2026"), "fits 2 runs"),
+        (("report", "harness.toml"), "not a run record"),
+        (("report", "--results", "empty"), "no runs in"),
+        (("report", "-o", "harness.toml/page.html"), "cannot write"),
+    ],
+)
+def test_report_refuses_in_one_sentence(repo: Path, args: tuple[str, ...], says: str) -> None:
+    assert says in refused(*args)
+
+
+# -- export ---------------------------------------------------------------------------------
+
+
+def as_json(text: str) -> list[object]:
+    return list(json.loads(text))
+
+
+def as_lines(text: str) -> list[object]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def benchmarks(text: str) -> list[object]:
+    return list(json.loads(text)["benchmarks"])
+
+
+@pytest.mark.parametrize(
+    ("form", "entries", "count"),
+    [
+        ("llama-bench", as_json, 4),
+        ("llama-bench-jsonl", as_lines, 4),
+        ("pytest-benchmark", benchmarks, 6),
+    ],
+)
+def test_export_of_one_run_and_of_two(
+    repo: Path, form: str, entries: Callable[[str], list[object]], count: int
+) -> None:
+    assert len(entries(harness("export", "--to", form).stdout)) == count
+    harness("export", "aaaaaa", "bbbbbb", "--to", form, "-o", "out/rows")
+    assert len(entries((repo / "out" / "rows").read_text(encoding="utf-8"))) == 2 * count
+
+
+def test_export_for_github_action_writes_two_files(repo: Path) -> None:
+    harness("export", "--to", "github-action", "-o", "out")
+    names = {p.name for p in (repo / "out").iterdir()}
+    assert names == {"bigger-is-better.json", "smaller-is-better.json"}
+    assert all(json.loads(p.read_text(encoding="utf-8")) for p in (repo / "out").iterdir())
+
+
+def otava_rows(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [row["run_id"] for row in csv.DictReader(file)]
+
+
+def test_export_for_otava_of_one_configuration(repo: Path) -> None:
+    harness("export", "--to", "otava", "-o", "out")
+    assert otava_rows(repo / "out" / "long-context.csv") == [FIRST, SECOND]
+    assert "file: long-context.csv" in (repo / "out" / "otava.yaml").read_text(encoding="utf-8")
+
+
+def test_export_for_otava_keeps_configurations_apart(repo: Path) -> None:
+    measured(repo, "20260103-000001-cccccc", label="other")
+    harness("export", "--to", "otava", "-o", "out")
+    tables = sorted((repo / "out").glob("*.csv"))
+    assert sorted(otava_rows(path) for path in tables) == [
+        [FIRST, SECOND],
+        ["20260103-000001-cccccc"],
+    ]
+    config = (repo / "out" / "otava.yaml").read_text(encoding="utf-8")
+    assert config.count("tests:") == 1
+    assert all(f"    file: {path.name}\n" in config for path in tables)
+    harness("export", "--to", "otava", "-o", "one", "cccccc")
+    assert otava_rows(repo / "one" / "long-context.csv") == ["20260103-000001-cccccc"]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--to", "llama-bench", "nosuch"), "no run 'nosuch'"),
+        (("--to", "otava", "nosuch"), "no measured runs of those ids"),
+        (("--to", "otava", "--results", "empty"), "no measured runs in"),
+        (("--to", "otava", "-o", "harness.toml"), "writes into a folder"),
+        (("--to", "github-action", "-o", "harness.toml"), "writes into a folder"),
+        (("--to", "llama-bench", "-o", "results"), "cannot write"),
+    ],
+)
+def test_export_refuses_in_one_sentence(repo: Path, args: tuple[str, ...], says: str) -> None:
+    assert says in refused("export", *args)
+
+
+def test_a_run_without_measurements_has_no_rows(repo: Path) -> None:
+    bare = rung(2048).model_copy(update={"prefills": (), "generations": ()})
+    measured(repo, "20260103-000001-cccccc", bare)
+    assert "no rows to write" in refused("export", "--to", "llama-bench")
+
+
+# -- import ---------------------------------------------------------------------------------
+
+
+def exported(repo: Path, run: str, **changes: object) -> str:
+    """The name of a file of a run's rows, as llama-bench writes them."""
+    rows = json.loads(harness("export", run, "--to", "llama-bench").stdout)
+    path = repo / f"{run}.json"
+    path.write_text(json.dumps([row | changes for row in rows]), encoding="utf-8")
+    return path.name
+
+
+def test_import_of_two_files_is_a_baseline_that_judges(repo: Path) -> None:
+    files = [exported(repo, "aaaaaa"), exported(repo, "bbbbbb")]
+    assert "one run has no spread" in harness("import", files[0]).output
+    done = harness("import", files[1])
+    assert "one run has no spread" not in done.output
+    accepted = find_baseline(repo / "baselines", key_of(header((2048, 8192))))
+    assert accepted is not None
+    assert [r.run_id for r in accepted.runs] == [f"llama-bench:{name}" for name in files]
+    verdict = judge(read_run(list_runs(repo / "results")[-1]), accepted, BANDS)
+    assert [c.outcome for c in verdict.cells if c.metric is GENERATION] == ["PASS"] * 2
+    assert "measured_by" in harness("judge", code=2).output
+    harness("import", files[0], "--replace")
+    accepted = find_baseline(repo / "baselines", key_of(header((2048, 8192))))
+    assert accepted is not None
+    assert len(accepted.runs) == 1
+
+
+def test_import_of_another_configuration_needs_force(repo: Path) -> None:
+    measured(
+        repo,
+        "20260103-000001-cccccc",
+        server=header().server.model_copy(update={"key": {"cache_type_k": "f16"}}),
+    )
+    name = exported(repo, "cccccc", type_k="q8_0")
+    assert "cache_type_k is q8_0 in the file and f16 in the run" in refused("import", name)
+    harness("import", name, "--force")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "speed: 12", '{"n_prompt": 1}', "\ufeff["])
+def test_import_of_something_else_is_refused_in_one_sentence(repo: Path, content: str) -> None:
+    (repo / "bench.json").write_text(content, encoding="utf-8")
+    assert "bench.json" in refused("import", "bench.json")
+    assert not (repo / "baselines").exists()
+
+
+def test_import_of_bytes_that_are_no_text(repo: Path) -> None:
+    (repo / "bench.json").write_bytes(b"\xff\xfe\x00\x80")
+    assert "cannot read bench.json" in refused("import", "bench.json")
+
+
+def test_import_of_what_no_rung_measured(repo: Path) -> None:
+    row = {"n_prompt": 512, "n_gen": 0, "avg_ts": 900.0}
+    (repo / "bench.json").write_text(json.dumps([row]), encoding="utf-8")
+    assert "nothing in bench.json fits: pp512" in refused("import", "bench.json")
+
+
+# -- history --------------------------------------------------------------------------------
+
+
+def test_history_shows_cells_and_changes(repo: Path) -> None:
+    for day in range(3, 31):
+        slow = (80.0, 81.0, 79.0) if day > 15 else (100.0, 101.0, 99.0)
+        measured(repo, f"202601{day:02}-000001-dddddd", rung(2048, generation_tok_s=slow))
+    text = harness("history", "--metric", "generation", "--depth", "2048").output
+    assert "30 runs" in text
+    assert "2026-01-16" in text
+    assert "prefill" not in text
+    harness("history", "-o", "out/history.html", "--reference", "20260101")
+    page = (repo / "out" / "history.html").read_text(encoding="utf-8")
+    assert page.lower().startswith("<!doctype html>")
+
+
+def test_history_names_records_it_cannot_read(repo: Path) -> None:
+    (repo / "results" / "20260103-000001-bad.jsonl").write_text("{}\n", encoding="utf-8")
+    assert "left out: " in harness("history").output
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--results", "empty"), "no measured runs in empty"),
+        (("--depth", "4096"), "with that metric and depth"),
+        (("--reference", "2026"), "fits 2 runs"),
+        (("--results", "nosuch://bucket/runs"), "cannot open nosuch://"),
+        (("-o", "results"), "cannot write"),
+    ],
+)
+def test_history_refuses_in_one_sentence(repo: Path, args: tuple[str, ...], says: str) -> None:
+    assert says in refused("history", *args)
