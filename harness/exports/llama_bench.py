@@ -30,7 +30,8 @@ SPAN_TOLERANCE = 0.05
 class Row(BaseModel):
     """One row; what we do not know is empty or 0, as llama-bench itself writes it.
 
-    Unknown fields are kept out, so that rows of older and newer builds can be read.
+    Unknown fields are kept out, so that rows of older and newer builds can be read. Written are
+    those of both: `load_mode` has taken the place of `use_mmap`.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
@@ -61,10 +62,13 @@ class Row(BaseModel):
     devices: str = "auto"
     tensor_split: str = "0.00"
     tensor_buft_overrides: str = "none"
+    load_mode: str = "auto"
     use_mmap: bool = True
     embeddings: bool = False
     no_op_offload: int = 0
     no_host: bool = False
+    fit_target: int = 0
+    fit_min_ctx: int = 0
     n_prompt: int
     n_gen: int
     n_depth: int = 0

@@ -19,9 +19,9 @@ COMPARE_NEEDS = (
     "cpu_info gpu_info backends n_gpu_layers tensor_buft_overrides model_filename model_type "
     "n_batch n_ubatch embeddings cpu_mask cpu_strict poll n_threads type_k type_v use_mmap "
     "no_kv_offload split_mode main_gpu tensor_split flash_attn n_prompt n_gen n_depth "
-    "build_commit test_time avg_ts"
+    "build_commit test_time avg_ts n_cpu_moe load_mode fit_target fit_min_ctx"
 ).split()
-"""What llama.cpp's compare-llama-bench.py asks of every row."""
+"""What llama.cpp's compare-llama-bench.py asks of every row, older (use_mmap) or newer."""
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 
 
