@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from harness.core.records import RunRecord
+from harness.serving.session import reference_model
 from harness.store.runs import list_runs, read_run
 
 
@@ -85,6 +86,12 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     result = new_bench(tmp_path)
     yield result
     assert servers_of(result.root) == []
+
+
+def embedded_argv(port: int, *flags: str) -> tuple[str, ...]:
+    """Command line of the embedded server with the reference model, as a user would start it."""
+    model = ("--model", str(reference_model()), "--port", str(port))
+    return (sys.executable, "-m", "harness.serving.embedded", *model, *flags)
 
 
 def servers_of(root: Path) -> list[str]:

@@ -16,9 +16,8 @@ from filelock import FileLock
 from harness.core.baseline import key_of
 from harness.core.cells import prefilled_tokens, samples_of
 from harness.serving.launch import free_port
-from harness.serving.session import reference_model
 from harness.store.baselines import baseline_path
-from tests.e2e.conftest import Bench, new_bench, servers_of
+from tests.e2e.conftest import Bench, embedded_argv, new_bench, servers_of
 
 SMALL = (
     *("-m", "long", "--ctx", "4096", "--depths", "2048,4096"),
@@ -162,8 +161,7 @@ def test_ci_is_strict_and_a_console_without_utf8_gets_its_output(bench: Bench) -
 def test_a_server_started_by_hand_is_measured_alike(bench: Bench) -> None:
     port = free_port()
     server = bench.start(
-        *("-m", "harness.serving.embedded", "--model", str(reference_model())),
-        *("--port", str(port), "-c", "4096", "-np", "1", "--cache-ram", "0", "-b", "512"),
+        *embedded_argv(port, "-c", "4096", "-np", "1", "--cache-ram", "0", "-b", "512")[1:]
     )
     try:
         _wait_for(port, server)
