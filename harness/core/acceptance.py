@@ -8,7 +8,7 @@ from harness.core.baseline import Baseline, key_of
 from harness.core.cells import Samples, samples_of, values_of
 from harness.core.metrics import METRICS, RETRIEVAL, Metric
 from harness.core.records import RunRecord
-from harness.core.verdict import judge
+from harness.core.verdict import disturbed_metrics, judge
 
 MIN_RUNS = 2
 
@@ -56,6 +56,13 @@ def objections(records: Sequence[RunRecord], bands: Mapping[str, float]) -> list
                     f"run {run}, {cell.metric.label} at {cell.depth} is {cell.outcome}: "
                     f"{cell.message}"
                 )
+        found += [
+            f"run {run}, {METRICS[name].label} at {rung.depth} was measured only while others used "
+            "the machine; measure again when it is quiet"
+            for rung in record.rungs
+            for name in sorted(disturbed_metrics(rung))
+            if not values_of(METRICS[name], samples_of(rung))
+        ]
     found += _disagreements(records, bands)
     return found
 

@@ -21,6 +21,7 @@ Outcome = Literal[
 NEXT_STEPS: dict[str, str] = {
     "no_baseline": "run it once more, then accept both runs with `harness baseline update`",
     "no_depth": "accept runs that reach this depth with `harness baseline update`",
+    "no_samples": "accept runs measured on a quiet machine with `harness baseline update`",
     "regressed": "run it again to confirm; if the change is meant, accept it with "
     "`harness baseline update`",
     "improved": "if it stays, accept it with `harness baseline update`, so that its loss is seen",
@@ -67,6 +68,13 @@ class CellVerdict:
 
 
 def no_baseline(cell: CellVerdict, baseline: Baseline | None) -> CellVerdict:
+    if baseline is not None and baseline.samples(cell.depth):
+        return replace(
+            cell,
+            outcome="NO_BASELINE",
+            code="no_samples",
+            message="the accepted runs have no undisturbed sample of it",
+        )
     code = "no_baseline" if baseline is None else "no_depth"
     return replace(cell, outcome="NO_BASELINE", code=code, message=absence(baseline))
 

@@ -87,6 +87,25 @@ def test_invalid_answers_are_never_accepted(repo: Path) -> None:
     assert "retrieval at 2048 is INVALID" in done.output
 
 
+def test_a_run_disturbed_throughout_is_not_accepted(repo: Path) -> None:
+    calm = rung(2048)
+    busy = calm.model_copy(
+        update={
+            "generations": tuple(
+                g.model_copy(update={"contention": "contention: a compiler"})
+                for g in calm.generations
+            )
+        }
+    )
+    measured(repo, "20260101-000001-a", [busy])
+    measured(repo, "20260101-000002-b", [calm])
+    done = harness("baseline", "update")
+    assert done.exit_code == 3
+    assert "generation at 2048 was measured only while others used the machine" in done.output
+    harness("baseline", "update", "--force", "--reason", "x", "20260101-000001-a")
+    assert "the accepted runs have no undisturbed sample of it" in harness("judge").output
+
+
 def test_an_unfinished_run_is_not_accepted(repo: Path) -> None:
     for name in ("a", "b"):
         recorder = Recorder(repo / "results", header((2048,), f"20260101-00000{name}"))
