@@ -1,7 +1,7 @@
 """`harness report`, `export`, `import` and `history`: runs as pages, files and trends."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -17,12 +17,12 @@ from harness.chosen import (
     sentences,
     settings_for,
 )
-from harness.core.baseline import MAX_RUNS, Baseline, key_of
+from harness.core.baseline import MAX_RUNS, Baseline, Key, key_of
 from harness.core.metrics import METRICS
 from harness.core.records import RunRecord
 from harness.core.trend import Point, by_cell, findings, groups
 from harness.errors import SetupError, StoreError
-from harness.exports import github_action, llama_bench, otava, pytest_benchmark
+from harness.exports import github_action, llama_bench, llama_bench_run, otava, pytest_benchmark
 from harness.report.html import history_page, page
 from harness.report.judged import depth_label
 from harness.report.markdown import bug_report
@@ -32,6 +32,7 @@ from harness.report.text import encodable, rendered
 from harness.settings import Settings
 from harness.store.baselines import find_baseline, write_baseline
 from harness.store.history import History, read_history
+from harness.store.runs import readable_runs, write_run
 
 _results = click.option("--results", help="Folder of run records, or a URL that fsspec knows.")
 _baselines = click.option(
@@ -134,6 +135,14 @@ def export(runs: tuple[str, ...], form: str, results: str | None, output: Path |
 
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["baseline", "run"]),
+    default="baseline",
+    show_default=True,
+    help="Accepted numbers to judge runs by, or runs in the results folder.",
+)
 @click.option("--like", "run", help="The run whose rungs and key the numbers are for (newest).")
 @click.option("--force", is_flag=True, help="Also where the configuration differs.")
 @click.option("--replace", is_flag=True, help="Instead of the runs accepted so far, not beside.")
@@ -141,44 +150,93 @@ def export(runs: tuple[str, ...], form: str, results: str | None, output: Path |
 @_baselines
 def import_(
     files: tuple[Path, ...],
+    kind: str,
     run: str | None,
     force: bool,
     replace: bool,
     results: str | None,
     baselines: Path | None,
 ) -> None:
-    """Accept llama-bench FILES (JSON or JSONL, one a run) into the baseline of a run.
+    """Take llama-bench FILES (JSON or JSONL, one a run) into a baseline, or as runs.
 
-    Only rows that measured what a rung of that run did are taken. llama-bench runs without the
-    server, so its numbers are not the server's; the baseline says where they are from.
+    Only rows that measured what a rung of the run --like did are taken. llama-bench works without
+    the server, so its numbers are not the server's: a baseline says where they are from, and a run
+    has a label of its own.
     """
     settings = settings_for(_folder(results), baselines)
-    like = run_named(run, settings)
+    if kind == "run" and replace:
+        raise SetupError("--replace is for --as baseline; a run is deleted by deleting its file")
+    if kind == "run" and results is not None and "://" in results:
+        raise SetupError(f"--as run writes into a local folder, which {results} is not")
+    like = _measured_run(run, settings)
+    now = datetime.now().astimezone()
+    read = [(path, _bench_rows(path, key_of(like.header), force)) for path in files]
+    if kind == "run":
+        _import_runs(read, like, settings, now)
+    else:
+        _import_baseline(read, like, settings, now, replace=replace)
+
+
+def _import_runs(
+    read: Sequence[tuple[Path, list[llama_bench.Row]]],
+    like: RunRecord,
+    settings: Settings,
+    now: datetime,
+) -> None:
+    records = [llama_bench_run.record_of(rows, like, path.name, now) for path, rows in read]
+    for record, (path, _) in zip(records, read, strict=True):
+        _say_left_out(record.events[0].data["left_out"])
+        written = write_run(settings.results, record)
+        _say(f"imported {path} as run {record.header.run_id} ({written})")
+
+
+def _import_baseline(
+    read: Sequence[tuple[Path, list[llama_bench.Row]]],
+    like: RunRecord,
+    settings: Settings,
+    now: datetime,
+    *,
+    replace: bool,
+) -> None:
     key = key_of(like.header)
     old = None if replace else find_baseline(settings.baselines, key)
     accepted = list(old.runs) if old is not None else []
-    now = datetime.now().astimezone()
-    for path in files:
-        try:
-            rows = llama_bench.parse(path.read_text(encoding="utf-8"), path.name)
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(f"cannot read {path}: {error}") from error
-        faults = llama_bench.disagreements(rows, key)
-        if faults and not force:
-            raise SetupError(
-                f"{path.name} was measured otherwise: {'; '.join(faults)}; measure it like the "
-                "run, or use --force if you know that it does not matter"
-            )
+    for path, rows in read:
         one, imported = llama_bench.accepted_rows(rows, like, path.name, now)
         accepted = [*(a for a in accepted if a.run_id != one.run_id), one]
-        for why in imported.left_out:
-            _say(f"left out {why}")
+        _say_left_out(imported.left_out)
     written = write_baseline(
         settings.baselines, Baseline(key=key, runs=tuple(accepted[-MAX_RUNS:]))
     )
-    _say(f"accepted {len(files)} file(s) into {written}")
+    _say(f"accepted {len(read)} file(s) into {written}")
     if len(accepted) < 2:
         _say("next: import one more run's file; one run has no spread to judge by")
+
+
+def _measured_run(name: str | None, settings: Settings) -> RunRecord:
+    """The run of that name; without one the newest that was measured here, not imported."""
+    runs = (r for _, r in readable_runs(settings.results) if not r.imported)
+    newest = next(runs, None) if name is None else None
+    return run_named(name, settings) if newest is None else newest
+
+
+def _bench_rows(path: Path, key: Key, force: bool) -> list[llama_bench.Row]:
+    try:
+        rows = llama_bench.parse(path.read_text(encoding="utf-8"), path.name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+    faults = llama_bench.disagreements(rows, key)
+    if faults and not force:
+        raise SetupError(
+            f"{path.name} was measured otherwise: {'; '.join(faults)}; measure it like the "
+            "run, or use --force if you know that it does not matter"
+        )
+    return rows
+
+
+def _say_left_out(reasons: Iterable[str]) -> None:
+    for why in reasons:
+        _say(f"left out {why}")
 
 
 @click.command()

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SCHEMA_VERSION = 1
+IMPORTED = "imported"
+"""Code of the event that says that another tool measured what a record holds."""
 
 
 class Strict(BaseModel):
@@ -302,6 +304,11 @@ class RunRecord(Strict):
     events: tuple[Event, ...] = ()
     footer: Footer | None = None
     torn: bool = False
+
+    @property
+    def imported(self) -> bool:
+        """Whether another tool measured it, which asked no questions and watched nothing."""
+        return any(event.code == IMPORTED for event in self.events)
 
     def rung(self, depth: int) -> Rung | None:
         """The rung measured at `depth`, the latest when it was measured twice."""

@@ -166,7 +166,7 @@ def _rung_cells(
                     cell, outcome="INVALID", code="impossible", message=f"impossible: {broken}"
                 )
         cells.append(cell)
-    return cells
+    return [c for c in cells if c.measured is not None] if record.imported else cells
 
 
 def _measured(

@@ -21,6 +21,7 @@ from harness.core.cells import Samples, generation_rate, prefill_rate
 from harness.core.records import Generation, Header, Prefill, Rung, RunRecord
 from harness.errors import StoreError
 
+MEASURED_BY = "llama-bench, without a server"
 _BUILD = re.compile(r"b(?P<number>\d+)(?:-(?P<commit>[0-9a-f]{6,40})\b)?")
 
 SPAN_TOLERANCE = 0.05
@@ -87,6 +88,13 @@ class Row(BaseModel):
         if self.n_prompt and self.n_gen:
             test = f"pp{self.n_prompt}+tg{self.n_gen}"
         return f"{test} @ d{self.n_depth}" if self.n_depth else test
+
+    @property
+    def build(self) -> str:
+        """As llama-server names it: `b11480-0a1b2c3d`; what is there, where not all is known."""
+        if self.build_number == 0 or self.build_commit.startswith(f"b{self.build_number}"):
+            return self.build_commit
+        return f"b{self.build_number}-{self.build_commit}"
 
     @property
     def rates_tok_s(self) -> tuple[float, ...]:
@@ -256,14 +264,14 @@ def parse(text: str, name: str) -> list[Row]:
     return rows
 
 
-def cells_for(rows: Sequence[Row], like: RunRecord) -> Imported:
-    """Rows as samples of the rungs of a run, where they measured the same.
+def matched(rows: Iterable[Row], like: RunRecord) -> tuple[dict[int, list[Row]], tuple[str, ...]]:
+    """Rows by the depth of the rung of a run that measured the same, and why the rest has none.
 
     Generation must stand at the rung's depth, a prefill must have read the rung's own stretch:
     `pp512` alone says nothing of a rung that reads from 2K to 8K.
     """
     rungs = {rung.depth: rung for rung in like.rungs}
-    found: dict[int, dict[str, tuple[float, ...]]] = {}
+    found: dict[int, list[Row]] = {}
     left: list[str] = []
     for row in rows:
         match = next((d for d, rung in rungs.items() if _fits(row, rung)), None)
@@ -273,13 +281,20 @@ def cells_for(rows: Sequence[Row], like: RunRecord) -> Imported:
                 f"(rungs end at {', '.join(f'{r.document_tokens}' for r in rungs.values())} tokens)"
             )
             continue
-        field = "prefill_tok_s" if row.n_prompt else "generation_tok_s"
-        cell = found.setdefault(match, {})
-        cell[field] = (*cell.get(field, ()), *row.rates_tok_s)
-    return Imported(
-        cells={d: Samples.model_validate(c) for d, c in sorted(found.items())},
-        left_out=tuple(left),
-    )
+        found.setdefault(match, []).append(row)
+    return dict(sorted(found.items())), tuple(left)
+
+
+def cells_for(rows: Iterable[Row], like: RunRecord) -> Imported:
+    """Rows as samples of the rungs of a run, where they measured the same (see `matched`)."""
+    found, left_out = matched(rows, like)
+    cells: dict[int, Samples] = {}
+    for depth, some in found.items():
+        cells[depth] = Samples(
+            prefill_tok_s=tuple(r for row in some if row.n_prompt for r in row.rates_tok_s),
+            generation_tok_s=tuple(r for row in some if row.n_gen for r in row.rates_tok_s),
+        )
+    return Imported(cells=cells, left_out=left_out)
 
 
 def accepted_rows(
@@ -298,10 +313,10 @@ def accepted_rows(
         run_id=f"llama-bench:{source}",
         started_at=first.test_time or now.isoformat(timespec="seconds"),
         accepted_at=now.isoformat(timespec="seconds"),
-        build=f"b{first.build_number}-{first.build_commit}",
+        build=first.build,
         os=like.header.machine.os,
         driver=None,
-        noted={"measured_by": "llama-bench, without a server"},
+        noted={"measured_by": MEASURED_BY},
         reason=f"imported from {source}",
         cells=imported.cells,
     )

@@ -60,6 +60,24 @@ class Recorder:
         self._file.close()
 
 
+def write_run(folder: Path, record: RunRecord) -> Path:
+    """Write a whole record that was not measured here, line by line.
+
+    Raises:
+        StoreError: a record of that id is there already, or the folder cannot be written.
+    """
+    path = folder / f"{record.header.run_id}{SUFFIX}"
+    if path.exists():
+        raise StoreError(f"{path} is there already; delete it to write that run again")
+    end = () if record.footer is None else (record.footer,)
+    lines: list[AnyLine] = [*record.controls, *record.rungs, *record.events, *end]
+    recorder = Recorder(folder, record.header)
+    for line in (*lines, *record.probe_asks):
+        recorder.append(line)
+    recorder.close()
+    return path
+
+
 def check_writable(folder: Path) -> None:
     """Fail before anything is measured rather than after.
 

@@ -10,7 +10,8 @@ from click.testing import CliRunner, Result
 
 from harness.cli import main
 from harness.core.baseline import key_of
-from harness.core.metrics import GENERATION, METRICS
+from harness.core.cells import samples_of, values_of
+from harness.core.metrics import GENERATION, METRICS, PREFILL
 from harness.core.records import Footer, Header, Rung
 from harness.core.verdict import judge
 from harness.store.baselines import find_baseline
@@ -246,6 +247,79 @@ def test_import_of_what_no_rung_measured(repo: Path) -> None:
     row = {"n_prompt": 512, "n_gen": 0, "avg_ts": 900.0}
     (repo / "bench.json").write_text(json.dumps([row]), encoding="utf-8")
     assert "nothing in bench.json fits: pp512" in refused("import", "bench.json")
+
+
+def test_import_as_a_run_is_read_by_judge_report_history_and_export(repo: Path) -> None:
+    name = exported(repo, "aaaaaa", build_commit="0a1b2c3d", build_number=11480)
+    done = harness("import", name, "--as", "run")
+    (path,) = (p for p in list_runs(repo / "results") if p.stem not in (FIRST, SECOND))
+    assert f"imported {name} as run {path.stem}" in done.output
+    run = read_run(path)
+    assert run.imported
+    assert not read_run(repo / "results" / f"{FIRST}.jsonl").imported
+    assert (run.header.server.origin, run.header.server.build) == ("binary", "b11480-0a1b2c3d")
+    assert run.header.started_at == "2026-01-01T00:00:00+00:00"
+    assert [e.code for e in run.events] == ["imported"]
+    assert run.footer is not None
+    assert run.footer.complete
+    for depth in (2048, 8192):
+        mine, theirs = run.rung(depth), read_run(repo / "results" / f"{FIRST}.jsonl").rung(depth)
+        assert mine is not None
+        assert theirs is not None
+        for metric in (PREFILL, GENERATION):
+            assert values_of(metric, samples_of(mine)) == pytest.approx(
+                values_of(metric, samples_of(theirs))
+            )
+    assert "NO_BASELINE" in harness("judge", path.stem, code=2).output.splitlines()[-1]
+    assert "b11480-0a1b2c3d" in harness("report", path.stem, "--issue").output
+    harness("report", path.stem, "-o", "page.html")
+    assert harness("history").output.count(": 1 runs") == 1
+    again = json.loads(harness("export", path.stem, "--to", "llama-bench").stdout)
+    assert [r["avg_ts"] for r in again] == pytest.approx(
+        [r["avg_ts"] for r in json.loads((repo / name).read_text(encoding="utf-8"))]
+    )
+
+
+def test_imported_runs_are_a_baseline_of_their_own(repo: Path) -> None:
+    files = [exported(repo, run) for run in ("aaaaaa", "bbbbbb")]
+    harness("import", *files, "--as", "run")
+    first, second = (p.stem for p in list_runs(repo / "results") if p.stem not in (FIRST, SECOND))
+    harness("baseline", "update", first, second)
+    assert find_baseline(repo / "baselines", key_of(header((2048, 8192)))) is None
+    slow = exported(repo, "bbbbbb", test_time="2026-01-03T00:00:00Z", samples_ts=[50.0, 51.0, 49.0])
+    harness("import", slow, "--as", "run")
+    newest = list_runs(repo / "results")[-1]
+    assert newest.stem.startswith("20260103-000000-")
+    assert "REGRESSED" in harness("judge", code=1).output
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--replace",), "--replace is for --as baseline"),
+        (("--like", "nosuch"), "no run 'nosuch'"),
+        (("--results", "s3://bucket/runs"), "writes into a local folder"),
+        (("--results", "empty"), "no runs in"),
+    ],
+)
+def test_import_as_a_run_refuses_in_one_sentence(
+    repo: Path, args: tuple[str, ...], says: str
+) -> None:
+    assert says in refused("import", exported(repo, "aaaaaa"), "--as", "run", *args)
+    assert len(list_runs(repo / "results")) == 2
+
+
+def test_the_same_file_is_not_imported_twice(repo: Path) -> None:
+    name = exported(repo, "aaaaaa")
+    harness("import", name, "--as", "run")
+    assert "is there already" in refused("import", name, "--as", "run")
+    assert len(list_runs(repo / "results")) == 3
+
+
+def test_a_row_that_does_not_say_when_is_of_now(repo: Path) -> None:
+    harness("import", exported(repo, "aaaaaa", test_time="yesterday"), "--as", "run")
+    assert len(list_runs(repo / "results")) == 3
+    harness("history")
 
 
 # -- history --------------------------------------------------------------------------------
