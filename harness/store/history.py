@@ -1,8 +1,8 @@
 """All runs of a results folder as points in time, kept in an index beside them.
 
 Reading a thousand whole records takes seconds; their locations by depth and metric are a few
-kilobytes. So each record is read once and its points kept in SQLite (`.history.sqlite` in the
-folder, or in memory where that cannot be written). The index can be deleted at any time.
+kilobytes. So each record is read once and its points kept in SQLite (in the folder's `.history/`,
+which git ignores, or in memory where that cannot be written). It can be deleted at any time.
 """
 
 import sqlite3
@@ -20,7 +20,7 @@ from harness.core.trend import Point
 from harness.errors import SetupError, StoreError
 from harness.store.runs import SUFFIX, parse_run
 
-INDEX = ".history.sqlite"
+INDEX = Path(".history", "index.sqlite")
 _VERSION = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS file (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, damage TEXT);
@@ -157,13 +157,22 @@ def _remote(url: str) -> dict[str, _File]:
 @contextmanager
 def _index(folder: Path | str) -> Iterator[sqlite3.Connection]:
     """The folder's index, a fresh one in memory where it cannot be kept."""
-    wanted = ":memory:" if isinstance(folder, str) and "://" in folder else str(Path(folder, INDEX))
     try:
-        connection = _opened(wanted)
-    except sqlite3.DatabaseError:
+        connection = _opened(":memory:" if "://" in str(folder) else str(_kept(Path(folder))))
+    except (sqlite3.DatabaseError, OSError):
         connection = _opened(":memory:")
     with closing(connection):
         yield connection
+
+
+def _kept(folder: Path) -> Path:
+    """The index's file, in a folder of its own that git ignores even where results are tracked."""
+    path = folder / INDEX
+    path.parent.mkdir(exist_ok=True)
+    ignore = path.parent / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
+    return path
 
 
 def _opened(where: str) -> sqlite3.Connection:

@@ -1,6 +1,7 @@
 """The history of a results folder: points, its index, damaged records, other places than disks."""
 
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,21 @@ def test_a_changed_record_is_read_again_and_a_deleted_one_forgotten(tmp_path: Pa
     assert {p.run_id for p in found.points} == {record(1).header.run_id}
 
 
+def test_git_does_not_see_the_index_where_results_are_tracked(tmp_path: Path) -> None:
+    def git(*args: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(tmp_path), *args], capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    git("init", "-q")
+    write(tmp_path, record(1))
+    read_history(tmp_path)
+    assert (tmp_path / INDEX).is_file()
+    untracked = git("status", "--porcelain", "--untracked-files=all")
+    assert untracked == f"?? {record(1).header.run_id}.jsonl\n"
+
+
 def test_a_damaged_record_is_named_and_the_rest_read(tmp_path: Path) -> None:
     write(tmp_path, record(1))
     (tmp_path / "20260101-000000-bad.jsonl").write_text("{}\n")
@@ -82,6 +98,7 @@ def test_a_damaged_record_is_named_and_the_rest_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"not a database", b""])
 def test_a_broken_index_costs_time_not_the_history(tmp_path: Path, content: bytes) -> None:
     write(tmp_path, record(1))
+    (tmp_path / INDEX).parent.mkdir()
     (tmp_path / INDEX).write_bytes(content)
     assert len(read_history(tmp_path).points) == 20
 
