@@ -1,4 +1,4 @@
-"""`harness report`, `export`, `import` and `history`: runs as pages, files and trends."""
+"""`harness report`, `export`, `import`, `history`, `schema`: runs as pages, files and trends."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,14 @@ from harness.core.metrics import METRICS
 from harness.core.records import RunRecord
 from harness.core.trend import Point, by_cell, findings, groups
 from harness.errors import SetupError, StoreError
-from harness.exports import github_action, llama_bench, llama_bench_run, otava, pytest_benchmark
+from harness.exports import (
+    github_action,
+    llama_bench,
+    llama_bench_run,
+    otava,
+    pytest_benchmark,
+    record_schema,
+)
 from harness.report.html import history_page, page
 from harness.report.judged import depth_label
 from harness.report.markdown import bug_report
@@ -45,7 +52,7 @@ _output = click.option(
 
 def attach(group: click.Group) -> None:
     """Add this module's commands to the `harness` command."""
-    for command in (report, export, import_, history):
+    for command in (report, export, import_, history, schema):
         group.add_command(command)
 
 
@@ -284,6 +291,13 @@ def history(
     if output is not None:
         text = history_page(points, bands=bands_of(settings), reference=pinned)
         _write(text, output)
+
+
+@click.command()
+@_output
+def schema(output: Path | None) -> None:
+    """Write the JSON Schema of a run record's lines (docs/record.schema.json)."""
+    _write(record_schema.as_json(), output)
 
 
 def _table(points: Sequence[Point]) -> Table:

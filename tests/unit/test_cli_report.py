@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
 
 from harness.cli import main
 from harness.core.baseline import key_of
@@ -291,6 +292,8 @@ def test_imported_runs_are_a_baseline_of_their_own(repo: Path) -> None:
     newest = list_runs(repo / "results")[-1]
     assert newest.stem.startswith("20260103-000000-")
     assert "REGRESSED" in harness("judge", code=1).output
+    harness("import", files[0])
+    assert find_baseline(repo / "baselines", key_of(header((2048, 8192)))) is not None
 
 
 @pytest.mark.parametrize(
@@ -355,3 +358,22 @@ def test_history_names_records_it_cannot_read(repo: Path) -> None:
 )
 def test_history_refuses_in_one_sentence(repo: Path, args: tuple[str, ...], says: str) -> None:
     assert says in refused("history", *args)
+
+
+# -- schema ---------------------------------------------------------------------------------
+
+
+def test_the_published_schema_is_that_of_the_records(repo: Path) -> None:
+    published = Path(__file__).parents[2] / "docs" / "record.schema.json"
+    assert published.read_text(encoding="utf-8") == harness("schema").stdout, (
+        "run `harness schema -o docs/record.schema.json`"
+    )
+
+
+def test_the_schema_takes_the_lines_of_a_record_and_nothing_else(repo: Path) -> None:
+    lines = (repo / "results" / f"{FIRST}.jsonl").read_text(encoding="utf-8").splitlines()
+    validator = Draft202012Validator(json.loads(harness("schema").stdout))
+    assert [list(validator.iter_errors(json.loads(line))) for line in lines] == [[]] * len(lines)
+    head = json.loads(lines[0])
+    assert list(validator.iter_errors(head | {"surprise": 1}))
+    assert list(validator.iter_errors({k: v for k, v in head.items() if k != "run_id"}))
