@@ -1,0 +1,99 @@
+"""What a measured session leaves for people and CI: the page, the job summary, JUnit's numbers."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from harness.publish import STEP_SUMMARY, publish
+from harness.settings import Settings
+from tests.faults.fake_server import FakeServer
+from tests.unit.report_runs import record
+
+DEPTH = 2048
+
+
+@dataclass(frozen=True)
+class Session:
+    """One `pytest -m long` of somebody else's repository, and what it printed."""
+
+    folder: Path
+    output: str
+
+    @property
+    def run_id(self) -> str:
+        (path,) = (self.folder / "results").glob("*.jsonl")
+        return path.stem
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    folder = tmp_path_factory.mktemp("repo")
+    (folder / "test_llm.py").write_text("from harness.suite import *\n", encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (folder / "summary.md").write_text("# Another step's\n", encoding="utf-8")
+    environ = {k: v for k, v in os.environ.items() if k not in ("CI", "PYTEST_ADDOPTS")}
+    environ |= {
+        STEP_SUMMARY: str(folder / "summary.md"),
+        "HARNESS_LOCK_FILE": str(folder / "lock"),
+        "PYTHONUTF8": "1",
+    }
+    with FakeServer(n_ctx=DEPTH) as server:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-m", "long", "-p", "no:cacheprovider"),
+                *("--server-url", server.url, f"--ctx={DEPTH}", "--repeats=3"),
+                *("--generate-tokens=16", "--budget=0", "--report=out/page.html"),
+                "--junitxml=junit.xml",
+            ],
+            cwd=folder,
+            env=environ,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield Session(folder, done.stdout)
+
+
+def test_report_writes_the_page_of_the_run(session: Session) -> None:
+    text = (session.folder / "out" / "page.html").read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html>")
+    assert session.run_id in text
+    assert "NO_BASELINE" in text
+    assert "report: " in session.output
+
+
+def test_a_job_summary_is_added_to_what_stands_there(session: Session) -> None:
+    text = (session.folder / "summary.md").read_text(encoding="utf-8")
+    assert text.startswith("# Another step's\n")
+    assert session.run_id in text
+    assert "| generation |" in text
+    assert "job summary: " in session.output
+
+
+def test_junit_has_the_numbers_of_every_cell(session: Session) -> None:
+    cases = ElementTree.parse(session.folder / "junit.xml").getroot().iter("testcase")
+    properties = {
+        case.attrib["name"]: {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
+        for case in cases
+    }
+    metrics = ("retrieval", "prefill", "generation", "ttft")
+    for metric in metrics:
+        found = properties[f"test_{metric}[{DEPTH}]"]
+        assert found["longctx.metric"] == metric
+        assert found["longctx.depth"] == str(DEPTH)
+        assert found["longctx.outcome"] == "NO_BASELINE"
+        assert float(found["longctx.measured"]) > 0
+
+
+def test_a_report_that_cannot_be_written_is_a_sentence_not_a_failure(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"results": tmp_path, "baselines": tmp_path / "baselines"})
+    (line,) = publish(record(1), settings, tmp_path, environ={})
+    assert line.startswith("no report written: ")
+    assert str(tmp_path) in line
