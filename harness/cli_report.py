@@ -76,6 +76,7 @@ def report(
     """Write RUNS (ids or files; by default the newest run) as one page that opens offline.
 
     Several runs, also of several machines, stand side by side; the first one's baseline is drawn.
+    A URL as --results is where the history is from; RUNS are then those of the usual folder.
     """
     settings = settings_for(_folder(results), baselines)
     chosen = judged_runs(runs or (None,), settings)
@@ -126,6 +127,7 @@ def export(runs: tuple[str, ...], form: str, results: str | None, output: Path |
             _write(otava.as_csv(some), folder / f"{name}.csv")
         _write(otava.as_config(tests), folder / "otava.yaml")
         return
+    _refuse_url(results)
     records = [run_named(name, settings) for name in runs or (None,)]
     if form == "github-action":
         folder = _existing_folder(output, form)
@@ -173,8 +175,7 @@ def import_(
     settings = settings_for(_folder(results), baselines)
     if kind == "run" and replace:
         raise SetupError("--replace is for --as baseline; a run is deleted by deleting its file")
-    if kind == "run" and results is not None and "://" in results:
-        raise SetupError(f"--as run writes into a local folder, which {results} is not")
+    _refuse_url(results)
     like = _measured_run(run, settings)
     now = datetime.now().astimezone()
     read = [(path, _bench_rows(path, key_of(like.header), force)) for path in files]
@@ -351,6 +352,14 @@ def _existing_folder(output: Path | None, form: str) -> Path:
     except OSError as error:
         raise SetupError(f"--to {form} writes into a folder, but {folder} is none") from error
     return folder
+
+
+def _refuse_url(results: str | None) -> None:
+    if results is not None and "://" in results:
+        raise SetupError(
+            f"--results {results}: this needs a local folder of runs (history, report and export "
+            "--to otava read a URL's history); copy the runs first"
+        )
 
 
 def _folder(results: str | None) -> Path | None:

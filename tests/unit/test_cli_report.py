@@ -176,6 +176,7 @@ def test_export_for_otava_keeps_configurations_apart(repo: Path) -> None:
     ("args", "says"),
     [
         (("--to", "llama-bench", "nosuch"), "no run 'nosuch'"),
+        (("--to", "llama-bench", "--results", "s3://bucket/runs"), "needs a local folder"),
         (("--to", "otava", "nosuch"), "no measured runs of those ids"),
         (("--to", "otava", "--results", "empty"), "no measured runs in"),
         (("--to", "otava", "-o", "harness.toml"), "writes into a folder"),
@@ -301,7 +302,7 @@ def test_imported_runs_are_a_baseline_of_their_own(repo: Path) -> None:
     [
         (("--replace",), "--replace is for --as baseline"),
         (("--like", "nosuch"), "no run 'nosuch'"),
-        (("--results", "s3://bucket/runs"), "writes into a local folder"),
+        (("--results", "s3://bucket/runs"), "needs a local folder"),
         (("--results", "empty"), "no runs in"),
     ],
 )
