@@ -78,7 +78,7 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
         for cell in _rung_cells(record, rung, baseline, bands)
     ]
     moved = drifts(record, bands)
-    cells = _hold_run_level(cells)
+    cells = hold_run_level(cells)
     if pace := pace_moved(record, baseline, bands[PREFILL.name]):
         cells = [_withheld(cell, "pace", pace) for cell in cells]
     if worst := next((d for d in moved if d.state == "drifted"), None):
@@ -274,7 +274,7 @@ def _withheld(cell: CellVerdict, code: str, why: str) -> CellVerdict:
     )
 
 
-def _hold_run_level(cells: list[CellVerdict]) -> list[CellVerdict]:
+def hold_run_level(cells: list[CellVerdict]) -> list[CellVerdict]:
     """Name a change only if it holds with all cells of the run judged at once (Holm)."""
     tested = [c for c in cells if c.p_no_change is not None]
     named = significant_in_run([c.p_no_change or 0.0 for c in tested])

@@ -87,3 +87,12 @@ def test_damaged_records_are_passed_over_when_looking_for_runs(tmp_path: Path) -
     (tmp_path / "00.jsonl").write_text("garbage\n", encoding="utf-8")
     assert len(list_runs(tmp_path)) == 2
     assert [path for path, _ in readable_runs(tmp_path)] == [good]
+
+
+def test_a_last_line_that_ends_but_is_no_json_is_dropped(tmp_path: Path) -> None:
+    path = write_record(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + b'{"kind":"foo\n')
+    record = read_run(path)
+    assert record.torn
+    assert len(record.rungs) == 2

@@ -6,9 +6,9 @@ import pytest
 
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.metrics import METRICS
-from harness.core.outcomes import CellVerdict
+from harness.core.outcomes import CellVerdict, Outcome
 from harness.core.records import Failure, Rung, RunRecord
-from harness.core.verdict import judge, undecided
+from harness.core.verdict import hold_run_level, judge, undecided
 from tests.unit.made_up import ask, control, pace, record, rung, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}
@@ -228,3 +228,23 @@ def test_a_wider_band_forgives() -> None:
     wide = judge(slower, two(rung()), {**BANDS, "generation": 0.4}).cell(2048, "generation")
     assert wide is not None
     assert wide.outcome == "PASS"
+
+
+def test_one_weak_change_among_many_cells_is_not_yet_beyond_chance() -> None:
+    def at(depth: int, p: float, outcome: Outcome) -> CellVerdict:
+        return CellVerdict(depth, METRICS["prefill"], outcome, None, "", p_no_change=p)
+
+    calm = [at(depth, 0.5, "PASS") for depth in range(30)]
+    weak, strong = at(100, 0.02, "REGRESSED"), at(101, 1e-6, "REGRESSED")
+    assert hold_run_level([weak])[0].outcome == "INCONCLUSIVE"
+    held = hold_run_level([*calm, weak, strong])
+    assert [c.outcome for c in held[-2:]] == ["INCONCLUSIVE", "REGRESSED"]
+    assert held[-2].code == "together"
+
+
+def test_a_question_that_read_the_document_again_is_no_warm_ttft() -> None:
+    cold = ask(ttft_ms=5000.0, new_tokens=1900)
+    now = record(rung(asks=[cold, ask(ttft_ms=50.0), ask(ttft_ms=51.0), ask(ttft_ms=49.0)]))
+    found = cell(now, two(rung()), "ttft")
+    assert found.outcome == "PASS"
+    assert found.measured == 50.0
