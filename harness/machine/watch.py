@@ -1,11 +1,41 @@
 """The sampler as a run uses it: what disturbed a measurement, and an account for the record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from harness.core.contention import find, summarise
+from harness.core.load import Reading
 from harness.machine.contention import Sampler
 from harness.machine.pace import measure_pace
+
+SERIES_POINTS = 240
+
+
+def series(readings: Sequence[Reading]) -> list[dict[str, float | None]]:
+    """Load and conditions over the run, at most `SERIES_POINTS` points.
+
+    `at_s` counts from the first reading; shares are of all CPUs, averaged over a point's readings.
+    """
+    if not readings:
+        return []
+    step = -(-len(readings) // SERIES_POINTS)
+    return [_point(readings[i : i + step], readings[0]) for i in range(0, len(readings), step)]
+
+
+def _point(group: Sequence[Reading], first: Reading) -> dict[str, float | None]:
+    capacity_s = sum((r.end_ns - r.start_ns) / 1e9 * r.cpus for r in group)
+    others = [r.others_cpu_s for r in group if r.others_cpu_s is not None]
+    steal = [r.steal_s for r in group if r.steal_s is not None]
+    last = group[-1].conditions
+    return {
+        "at_s": round((group[-1].end_ns - first.start_ns) / 1e9, 2),
+        "others_share": round(sum(others) / capacity_s, 4) if others else None,
+        "steal_share": round(sum(steal) / capacity_s, 4) if steal else None,
+        "cpu_mhz": last.cpu_mhz,
+        "gpu_mhz": last.gpu_mhz,
+        "cpu_c": last.cpu_c,
+        "gpu_c": last.gpu_c,
+    }
 
 
 class MachineWatcher:
@@ -36,5 +66,6 @@ class MachineWatcher:
             "watched": list(self._sampler.watched()),
             "not_watched": list(self._sampler.not_watched()),
             "sampler_cpu_s": self._sampler.cost_s,
+            "series": series(self._sampler.readings()),
             **numbers,
         }

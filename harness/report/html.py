@@ -21,7 +21,15 @@ from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
 from harness.core.outcomes import CellVerdict, Outcome
 from harness.core.records import Header
 from harness.core.trend import Point, groups
-from harness.report import answers, depth_plots, heatmap_plot, prefill_plot, timeline_plot, trends
+from harness.report import (
+    answers,
+    depth_plots,
+    heatmap_plot,
+    machine_plot,
+    prefill_plot,
+    timeline_plot,
+    trends,
+)
 from harness.report.judged import Judged, change, depth_label, interval, quantity
 from harness.report.plotting import Figure
 
@@ -176,7 +184,14 @@ def _run_figures(runs: Sequence[Judged], bands: dict[str, float], chars: int) ->
     )
     each = [answers.retrieval(run, number, chars) for number, run in enumerate(runs)]
     each += [heatmap_plot.heatmap(run, number) for number, run in enumerate(runs)]
-    times = [timeline_plot.timeline(run, number) for number, run in enumerate(runs)]
+    times = [
+        figure
+        for number, run in enumerate(runs)
+        for figure in (
+            timeline_plot.timeline(run, number),
+            machine_plot.machine_timeline(run, number),
+        )
+    ]
     every = (*together, *each, depth_plots.memory(runs, bands[MEMORY.name]), *times)
     return [figure for figure in every if figure is not None]
 
