@@ -21,6 +21,7 @@ from harness.ports import Reporter
 from harness.probes import ProbeKind, Probes
 from harness.runner import Runner
 from harness.script import Script
+from harness.serverlog import explain
 from harness.serving.session import Session, open_session
 from harness.settings import Settings
 from harness.store.baselines import find_baseline
@@ -64,6 +65,10 @@ class Campaign:
         """
         settings = self.settings
         check_writable(settings.results)
+        if settings.baselines.exists() and not settings.baselines.is_dir():
+            raise SetupError(
+                f"--baselines {settings.baselines} is a file; expected the folder of baselines"
+            )
         machine = read_machine(settings.machine_class)
         run_id = new_run_id(datetime.now())
         self._stack.enter_context(
@@ -129,11 +134,15 @@ class Campaign:
             self._runner.begin()
             self._ready = True
         except ServerError as error:
-            self.close("could not start")
-            tail = "\n".join(error.log_tail[-12:])
-            raise SetupError(f"{error}" + (f"\n{tail}" if tail else "")) from error
+            running = self._session.running if self._session is not None else None
+            failure = explain(error, running)
+            if self._runner is not None:
+                self._runner.failure = failure
+            self.close(str(failure.message))
+            tail = "\n".join(failure.log_tail[-12:])
+            raise SetupError(failure.message + (f"\n{tail}" if tail else "")) from error
         except BaseException:
-            self.close("could not start")
+            self.close("stopped before the first rung")
             raise
 
     def _wait_for_quiet(self) -> None:
@@ -152,11 +161,19 @@ class Campaign:
         """End the record, stop the server, let go of the machine; safe to call twice."""
         if self._runner is not None and not self._finished:
             self._finished = True
-            if self.deepest is None and self._ready:
-                self._runner.end()
-            else:
-                self._runner.abandon(reason)
+            self._runner.abandon(reason)
         self._stack.close()
+
+    def finish(self) -> None:
+        """End a run whose tests are through: its second control and footer, without climbing on."""
+        if self._runner is None or self._finished or not self._ready:
+            return
+        self._finished = True
+        try:
+            self._runner.end()
+        except ServerError as error:
+            self._runner.fail(error)
+            self._runner.abandon(str(error))
 
     @property
     def session(self) -> Session:

@@ -314,7 +314,8 @@ def _quantity(cell: Change, value: float | None) -> str:
         return "-"
     if cell.metric.kind == "score":
         return f"{value:.0%} right"
-    return f"{value:,.4g} {cell.metric.unit}"
+    digits = 0 if value >= 1000 else 1 if value >= 100 else 3
+    return f"{value:,.{digits}f} {cell.metric.unit}"
 
 
 def _new_table(*columns: str) -> Table:

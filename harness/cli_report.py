@@ -60,7 +60,12 @@ def attach(group: click.Group) -> None:
 @click.argument("runs", nargs=-1)
 @_results
 @_baselines
-@_output
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to write; else the page goes into the results folder, Markdown to standard output.",
+)
 @click.option("--no-history", is_flag=True, help="Leave out the results folder's other runs.")
 @click.option("--markdown", is_flag=True, help="Markdown for a job summary instead of a page.")
 @click.option("--issue", is_flag=True, help="Markdown for an issue upstream instead of a page.")
@@ -89,7 +94,7 @@ def report(
         _write(bug_report(chosen[0], first_bad=_first_bad(points, settings)), output)
     else:
         text = page(chosen, bands=bands_of(settings), history=points)
-        _write(text, output or Path(f"{chosen[0].record.header.run_id}.html"))
+        _write(text, output or settings.results / f"{chosen[0].record.header.run_id}.html")
 
 
 @click.command()

@@ -6,6 +6,8 @@ It is loaded into every pytest run where the package is installed, so whatever m
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,7 +36,7 @@ _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
     ("--depths", "depths", "N,N", "rungs to measure (default 2K, 8K, 32K, 128K … up to --ctx)"),
     ("--server-url", "server_url", "URL", "measure a server that already runs"),
     ("--server-bin", "server_bin", "PATH", "llama-server binary to start (or $LLAMA_SERVER)"),
-    ("--server-args", "server_args", "ARGS", "more flags for the server that is started"),
+    ("--server-args", "server_args", "ARGS", "more flags for it: --server-args='-t 8', with the ="),
     ("--model", "model", "GGUF", "model for the server that is started"),
     ("--background", "background", "KIND", "document: plain (default) or hard (decoys, noise)"),
     ("--haystack-seed", "seed", "N", "seed of document, needles and questions (default 0)"),
@@ -180,6 +182,17 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[CAMPAIGN] = campaign
+    _end_by_sigterm_as_by_ctrl_c()
+
+
+def _end_by_sigterm_as_by_ctrl_c() -> None:
+    """Job schedulers end a job with SIGTERM: the summary and the record's end are due then too."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt("SIGTERM")
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -197,9 +210,11 @@ def _campaign(config: pytest.Config) -> Campaign:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Nothing outlives the session."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Nothing outlives the session; a run whose tests are through gets its second control."""
     if campaign := session.config.stash.get(CAMPAIGN, None):
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            campaign.finish()
         campaign.close()
 
 

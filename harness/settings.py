@@ -18,6 +18,7 @@ from harness.errors import SetupError
 
 DEFAULT_CTX_TOKENS = 8192
 MINIMUM_DEPTH = 1024
+MAXIMUM_CTX_TOKENS = 2**31 - 1
 DEFAULT_FUZZ_CTX = 2048
 MINIMUM_FUZZ_CTX = 1536
 MOST_DISTRACTORS = 10
@@ -232,6 +233,11 @@ def _refuse_nonsense(s: Settings) -> None:
         raise SetupError(
             f"--depths asks for {deepest} tokens but --ctx is {s.ctx_tokens}; raise --ctx or drop "
             "that depth"
+        )
+    if s.ctx_tokens > MAXIMUM_CTX_TOKENS:
+        raise SetupError(
+            f"--ctx is {s.ctx_tokens} tokens; the largest a llama-server takes is "
+            f"{MAXIMUM_CTX_TOKENS}"
         )
     if not 0.1 <= s.fill <= 0.97:
         raise SetupError(f"fill is {s.fill}; expected a share of the context from 0.1 to 0.97")

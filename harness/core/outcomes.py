@@ -29,6 +29,7 @@ NEXT_STEPS: dict[str, str] = {
     "too_few": "raise --repeats, lower the server's -b for a finer curve, or run it again",
     "pace": "run it again when the machine is back at its pace, or accept new runs at this one",
     "contention": "stop what is named, or start with --wait-quiet SECONDS, and run it again",
+    "few_runs": "accept more runs with `harness baseline update --add`",
     "drift": "let the machine settle (heat, power, updates) and run it again",
     "control": "read the answer in the record: the model or engine fails even without distance",
     "contaminated": "the server mixed two requests' states; do not trust its answers, report it",
@@ -36,7 +37,7 @@ NEXT_STEPS: dict[str, str] = {
     "answers": "mend the answers first; the speed is kept in the record and not judged",
     "impossible": "look for what else ran on the machine, and run it again",
     "not_measured": "see the reason; this kind of server may not report it",
-    "error": "see the failure and the server's log, mend it and run again",
+    "error": "read the failure above and the server's log, mend what it names, and run again",
     "together": "run it again: one cell of many, judged at once, is not yet beyond chance",
 }
 

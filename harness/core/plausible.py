@@ -7,7 +7,7 @@ from harness.core.baseline import Baseline, pace_of
 from harness.core.cells import generation_rate, prefill_rate, samples_of
 from harness.core.drift import DRIFT_CONFIDENCE, Drift, drift_between
 from harness.core.metrics import GENERATION, PREFILL, Metric
-from harness.core.records import Rung, RunRecord
+from harness.core.records import Failure, Rung, RunRecord
 from harness.core.stats import Unjudgeable, ratio_estimate
 
 MIN_CONTROL_MS = 50.0
@@ -60,13 +60,31 @@ def _depth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:
 
 def unclosed(record: RunRecord) -> str | None:
     """Why drift cannot be told of a run that ended before its second control."""
-    failure = record.footer.failure if record.footer is not None else None
-    if failure is None or any(c.position == "after" for c in record.controls):
+    if not _cut_short(record) or any(c.position == "after" for c in record.controls):
         return None
-    return (
-        f"the run ended before its second control ({failure.cause}: {failure.message}), so drift "
-        "cannot be told"
+    failure = record.footer.failure if record.footer is not None else None
+    why = f"{failure.cause}: {failure.message}" if failure is not None else "it was killed"
+    return f"the run ended before its second control ({why}), so drift cannot be told"
+
+
+def never_reached(record: RunRecord, depth: int) -> Rung | None:
+    """A planned rung that a run cut short has not reached, as a failed one; else `None`."""
+    if not _cut_short(record):
+        return None
+    planned = dict(zip(record.header.plan.depths, record.header.plan.document_tokens, strict=True))
+    return Rung(
+        depth=depth,
+        document_tokens=planned[depth],
+        failure=Failure(cause="INTERRUPTED", message="the run ended before this rung"),
+        elapsed_s=0.0,
     )
+
+
+def _cut_short(record: RunRecord) -> bool:
+    """Whether a run had begun (its first control is there) and did not end by itself."""
+    if record.footer is not None:
+        return record.footer.failure is not None
+    return bool(record.controls)
 
 
 def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> str | None:

@@ -14,7 +14,13 @@ from harness.core.curve import curve_estimate, decide_curve
 from harness.core.drift import Drift
 from harness.core.metrics import GENERATION, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.core.outcomes import CellVerdict, Outcome, failed, no_baseline, unfinished
-from harness.core.plausible import broken_law, drifts, pace_moved, unclosed
+from harness.core.plausible import (
+    broken_law,
+    drifts,
+    never_reached,
+    pace_moved,
+    unclosed,
+)
 from harness.core.records import Rung, RunRecord
 from harness.core.retrieval import judge_retrieval
 from harness.core.stats import (
@@ -74,7 +80,7 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     cells = [
         cell
         for depth in record.header.plan.depths
-        if (rung := record.rung(depth)) is not None
+        if (rung := record.rung(depth) or never_reached(record, depth)) is not None
         for cell in _rung_cells(record, rung, baseline, bands)
     ]
     moved = drifts(record, bands)
@@ -201,7 +207,7 @@ def _measured(
         return replace(
             cell,
             outcome="INCONCLUSIVE",
-            code="contention" if disturbed else "too_few",
+            code="contention" if disturbed else _too_few(estimate),
             message=disturbed[-1] if disturbed else f"{estimate.reason}; needed: {estimate.needed}",
         )
     cell = replace(
@@ -221,6 +227,10 @@ def _measured(
         )
     code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
     return replace(cell, outcome=decision, code=code, message=said)
+
+
+def _too_few(why: Unjudgeable) -> str:
+    return "few_runs" if "baseline run" in why.reason else "too_few"
 
 
 def _compare(

@@ -85,12 +85,13 @@ def _reasons(verdict: RunVerdict) -> Iterator[tuple[str, str]]:
             yield f"NO_BASELINE {len(cells)} cells: {_absence(cells)}", STYLES[outcome]
             yield f"  next: {cells[0].next_step}", "default"
             continue
-        for cells in groups.values():
-            where = ", ".join(f"{c.metric.label} at {c.depth}" for c in cells)
-            yield f"{outcome} {where}: {cells[0].message}", STYLES[outcome]
-        steps = dict.fromkeys(c.next_step for g in groups.values() for c in g if c.next_step)
-        for step in steps:
-            yield f"  next: {step}", "default"
+        for step in dict.fromkeys(g[0].next_step for g in groups.values()):
+            for cells in groups.values():
+                if cells[0].next_step == step:
+                    where = ", ".join(f"{c.metric.label} at {c.depth}" for c in cells)
+                    yield f"{outcome} {where}: {cells[0].message}", STYLES[outcome]
+            if step:
+                yield f"  next: {step}", "default"
 
 
 def _absence(cells: list[CellVerdict]) -> str:

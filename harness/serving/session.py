@@ -17,7 +17,7 @@ from harness.core.records import ModelIdentity, ServerIdentity
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.serving.client import Client
 from harness.serving.embedded import unknown_flags
-from harness.serving.flags import key_of, noted_of, with_defaults, without_secrets
+from harness.serving.flags import key_of, noted_of, pairs, with_defaults, without_secrets
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
 from harness.serving.launch import (
     LOOPBACK,
@@ -40,6 +40,8 @@ _NAME_CHARS = 120
 
 _VERBOSITY = ("-lv", "--verbosity", "--log-verbosity")
 """At 4 llama-server logs buffer sizes, devices and settings, and no line per token."""
+
+_STRETCHING = ("--rope-scaling", "--rope-scale", "--rope-freq-scale", "--override-kv")
 
 Say = Callable[[str], None]
 
@@ -132,6 +134,7 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         say("no --model given: the binary serves the project's own reference model")
     hub_model = flag_value(given, "-hf", "--hf-repo") if binary else None
     gguf = None if hub_model else read_gguf(model_path)
+    _refuse_untrained_context(gguf, given, settings)
     port = _port(given)
     defaults: list[tuple[tuple[str, ...], str | None]] = [
         (("--host",), LOOPBACK),
@@ -278,6 +281,18 @@ def _model_of(props: Props | None, listed: ListedModel | None, local: bool) -> M
         file_type=meta.ftype or props.model_ftype,
         parameters=meta.n_params,
         trained_ctx_tokens=meta.n_ctx_train,
+    )
+
+
+def _refuse_untrained_context(gguf: GgufInfo | None, given: list[str], settings: Settings) -> None:
+    trained = gguf.trained_ctx_tokens if gguf is not None else None
+    stretched = {n for n, _ in pairs(given)} & {*_STRETCHING}
+    if trained is None or stretched or settings.ctx_tokens <= trained:
+        return
+    raise SetupError(
+        f"--ctx asks for {settings.ctx_tokens} tokens but the model was trained to {trained}; "
+        "lower --ctx, or stretch it in --server-args (--rope-scaling yarn --rope-scale 4 "
+        f"--yarn-orig-ctx {trained} --override-kv ARCH.context_length=int:{settings.ctx_tokens})"
     )
 
 

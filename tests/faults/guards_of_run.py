@@ -107,7 +107,7 @@ GUARDS = (
     Guard(
         "a run without its second control does not judge speed",
         PLAUSIBLE,
-        'if failure is None or any(c.position == "after" for c in record.controls):',
+        'if not _cut_short(record) or any(c.position == "after" for c in record.controls):',
         "if True:",
         ("dies-at-control",),
     ),

@@ -66,8 +66,8 @@ def refused(*args: str) -> str:
 
 
 def test_report_writes_the_newest_run_as_a_page_named_after_it(repo: Path) -> None:
-    assert f"wrote {SECOND}.html" in harness("report").output
-    text = (repo / f"{SECOND}.html").read_text(encoding="utf-8")
+    assert f"{SECOND}.html" in harness("report").output
+    text = (repo / "results" / f"{SECOND}.html").read_text(encoding="utf-8")
     assert text.lower().startswith("<!doctype html>")
     assert SECOND in text
 

@@ -75,6 +75,7 @@ def test_a_url_wins_over_a_binary_in_the_environment(tmp_path: Path) -> None:
             "--depths asks for 4096 tokens but --ctx is 2048",
         ),
         ({"ctx_tokens": "1000"}, "the smallest is 1024"),
+        ({"ctx_tokens": "99999999999"}, "the largest a llama-server takes is 2147483647"),
         ({"band": "1.5"}, "expected a share such as 0.10"),
         ({"band": "nan"}, "band"),
         ({"bands": {"speed": 0.1}}, "names 'speed', which is no metric"),

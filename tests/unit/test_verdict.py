@@ -7,7 +7,7 @@ import pytest
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.metrics import METRICS
 from harness.core.outcomes import CellVerdict, Outcome
-from harness.core.records import Failure, Rung, RunRecord
+from harness.core.records import Failure, Footer, Rung, RunRecord
 from harness.core.verdict import hold_run_level, judge, undecided
 from tests.unit.made_up import ask, control, pace, record, rung, server_log
 
@@ -248,3 +248,28 @@ def test_a_question_that_read_the_document_again_is_no_warm_ttft() -> None:
     found = cell(now, two(rung()), "ttft")
     assert found.outcome == "PASS"
     assert found.measured == 50.0
+
+
+def test_a_killed_run_is_no_pass_and_its_missing_rungs_are_errors() -> None:
+    then = two(rung(), rung(8192, start=1843))
+    whole = record(rung(), rung(8192, start=1843), controls=[control("before", (110.0, 111.0))])
+    killed = whole.model_copy(update={"rungs": whole.rungs[:1]})
+    verdict = judge(killed, then, BANDS)
+    missing = verdict.cell(8192, "retrieval")
+    assert missing is not None
+    assert missing.outcome == "ERROR"
+    assert "the run ended before this rung" in missing.message
+    speed = verdict.cell(2048, "generation")
+    assert speed is not None
+    assert speed.outcome == "INCONCLUSIVE"
+    assert "it was killed" in speed.message
+    assert verdict.exit_code == 3
+
+
+def test_a_run_that_ended_by_itself_may_have_left_deeper_rungs_out() -> None:
+    whole = record(rung(), rung(8192, start=1843), controls=[control("before", (110.0, 111.0))])
+    footer = Footer(ended_at="now", complete=True, prefilled_tokens=1, elapsed_s=1.0)
+    chosen = whole.model_copy(update={"rungs": whole.rungs[:1], "footer": footer})
+    verdict = judge(chosen, two(rung()), BANDS)
+    assert verdict.cell(8192, "retrieval") is None
+    assert verdict.exit_code == 0
