@@ -19,10 +19,15 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from harness import campaign as campaign_module
 from harness.campaign import Campaign
 from harness.core.baseline import Baseline, accepted, key_of
+from harness.core.cells import disturbances
+from harness.core.metrics import METRICS
 from harness.core.verdict import RunVerdict
+from harness.serving.session import Session
 from harness.settings import Settings, load
 from harness.store.baselines import write_baseline
 
@@ -71,12 +76,13 @@ def intruder(present: bool) -> Iterator[None]:
     if not present:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    # Its parent ends at once, so that it is nobody's child here: our own tree is never contention.
+    loop = f"'{sys.executable}' -c 'while True: pass' >/dev/null 2>&1 & echo $!"
+    pid = int(subprocess.run(["sh", "-c", loop], capture_output=True, check=True).stdout)
     try:
         yield
     finally:
-        process.kill()
-        process.wait()
+        os.kill(pid, signal.SIGKILL)
 
 
 def run(
@@ -84,19 +90,30 @@ def run(
 ) -> tuple[Campaign, RunVerdict]:
     """One run of the deepest rung and those below it."""
     campaign = Campaign(settings, Silent(), deepest=max(settings.rung_depths))
-    with intruder(busy):
+    opened = campaign_module.open_session
+    with contextlib.ExitStack() as stack:
+
+        def open_slowed(*arguments: Any) -> Session:
+            """The slowness is there from the first control on, as a slower build's would be."""
+            session = opened(*arguments)
+            stack.enter_context(slowed(session.pid, slow))
+            return session
+
+        campaign_module.open_session = open_slowed
+        stack.enter_context(intruder(busy))
         try:
             campaign.start()
-            with slowed(campaign.session.pid, slow):
-                campaign.close_climb()
+            campaign.close_climb()
         finally:
+            campaign_module.open_session = opened
+            stack.close()
             campaign.close()
     verdict = campaign.verdict()
     assert verdict is not None
     return campaign, verdict
 
 
-def tally(verdicts: list[RunVerdict]) -> str:
+def tally(verdicts: list[RunVerdict], marked: int) -> str:
     """Outcomes by metric over all runs and rungs."""
     lines = []
     for metric in (*SPEED, "memory", "retrieval"):
@@ -115,12 +132,9 @@ def tally(verdicts: list[RunVerdict]) -> str:
         any(c.outcome == "REGRESSED" for c in v.cells if c.metric.name == "generation")
         for v in verdicts
     )
-    marked = sum(
-        any(c.code == "contention" for c in v.cells if c.metric.name in SPEED) for v in verdicts
-    )
     lines.append(
         f"  of {len(verdicts)} runs: {regressed} with any REGRESSED ({generation} on generation), "
-        f"{improved} with any IMPROVED, {marked} marked as contended"
+        f"{improved} with any IMPROVED, {marked} with samples marked as disturbed"
     )
     return "\n".join(lines)
 
@@ -130,6 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ctx", default="8192")
     parser.add_argument("--baseline-runs", type=int, default=6)
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds of re-measuring a run")
     parser.add_argument("--aa", type=int, default=20)
     parser.add_argument("--slowed", type=int, default=10)
     parser.add_argument("--by", type=float, default=0.20)
@@ -138,7 +153,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "harness.toml").touch()
-        settings = load({"ctx_tokens": options.ctx}, root, {})
+        settings = load({"ctx_tokens": options.ctx, "budget_s": options.budget}, root, {})
         records = []
         for _ in range(options.baseline_runs):
             campaign, _ = run(settings)
@@ -155,11 +170,16 @@ def main() -> None:
             (f"server slowed by {options.by:.0%}", options.slowed, options.by, False),
             ("intruder", options.intruder, 0.0, True),
         ):
-            verdicts = []
+            verdicts, marked = [], 0
             for _ in range(count):
-                _, verdict = run(settings, slow=slow, busy=busy)
+                campaign, verdict = run(settings, slow=slow, busy=busy)
                 verdicts.append(verdict)
-            print(f"{title}:\n{tally(verdicts)}", flush=True)
+                record = campaign.record()
+                assert record is not None
+                marked += any(
+                    disturbances(rung, METRICS[name]) for rung in record.rungs for name in SPEED
+                )
+            print(f"{title}:\n{tally(verdicts, marked)}", flush=True)
 
 
 if __name__ == "__main__":
