@@ -101,7 +101,7 @@ def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[
     mine, runs = samples_of(rung), baseline.samples(rung.depth)
     wanted = set()
     for metric in (PREFILL, GENERATION, TTFT):
-        decision, _ = _compare(metric, mine, runs, bands[metric.name])
+        decision, _, _ = _compare(metric, mine, runs, bands[metric.name])
         if decision == "UNDECIDED":
             wanted.add(metric.name)
     return frozenset(wanted)
@@ -202,7 +202,7 @@ def _measured(
     if not pooled:
         return no_baseline(cell, baseline)
     cell = replace(cell, baseline=median(pooled))
-    decision, estimate = _compare(metric, mine, runs, band)
+    decision, estimate, where = _compare(metric, mine, runs, band)
     if isinstance(estimate, Unjudgeable):
         return replace(
             cell,
@@ -219,7 +219,6 @@ def _measured(
         n_baseline=estimate.n_baseline,
         p_no_change=estimate.p_no_change,
     )
-    where = _departure(metric, mine, runs, band)
     said = f"{_change(cell)} against a band of ±{band:.0%}" + (f"; {where}" if where else "")
     if decision == "UNDECIDED":
         return replace(
@@ -235,31 +234,24 @@ def _too_few(why: Unjudgeable) -> str:
 
 def _compare(
     metric: Metric, mine: Samples, runs: Sequence[Samples], band: float
-) -> tuple[Decision, Estimate | Unjudgeable]:
+) -> tuple[Decision, Estimate | Unjudgeable, str | None]:
+    """The decision, what it rests on, and where a prefill's curve departs, in words."""
     decision: Decision
     if metric is PREFILL:
         curve = curve_estimate(mine.chunks, [run.chunks for run in runs], band=band)
         if not isinstance(curve, Unjudgeable):
-            return decide_curve(curve, band=band), curve.judged
+            where = curve.departure.sentence if curve.departure is not None else None
+            return decide_curve(curve, band=band), curve.judged, where
     estimate = ratio_estimate(values_of(metric, mine), [values_of(metric, run) for run in runs])
     if isinstance(estimate, Unjudgeable):
-        return "UNDECIDED", estimate
+        return "UNDECIDED", estimate, None
     decision = decide(estimate, band=band, direction=metric.direction)
     theirs = [median(v) for run in runs if (v := values_of(metric, run))]
     if decision != "PASS" and metric.min_effect:
         moved = abs(median(values_of(metric, mine)) - median(theirs))
         if moved < metric.min_effect:
             decision = "PASS"
-    return decision, estimate
-
-
-def _departure(metric: Metric, mine: Samples, runs: Sequence[Samples], band: float) -> str | None:
-    if metric is not PREFILL:
-        return None
-    curve = curve_estimate(mine.chunks, [run.chunks for run in runs], band=band)
-    if isinstance(curve, Unjudgeable) or curve.departure is None:
-        return None
-    return curve.departure.sentence
+    return decision, estimate, None
 
 
 def _change(cell: CellVerdict) -> str:
