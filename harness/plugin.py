@@ -28,7 +28,7 @@ CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
 _PROBES = {"heatmap": "--heatmap 8x16", "fuzz": "--fuzz-examples 20"}
 """Fixtures of what runs only when asked for, and how to ask."""
 
-FAILING = ("REGRESSED", "INVALID", "ERROR", "INCOMPARABLE")
+FAILING = ("REGRESSED", "LEAK", "INVALID", "ERROR", "INCOMPARABLE")
 SKIPPING = ("INCONCLUSIVE", "NO_BASELINE")
 
 _OPTIONS: tuple[tuple[str, str, str, str], ...] = (

@@ -93,6 +93,7 @@ class Runner:
         self._control_tokens = settings.generate_tokens
         self._reached_tokens = 0
         self._prefilled_tokens = 0
+        self._generated_tokens = 0
         self._watch = PrefillWatch()
         self.rungs: dict[int, Rung] = {}
         self.failure: Failure | None = None
@@ -205,13 +206,12 @@ class Runner:
     def _measure_rung(self, draft: RungDraft) -> None:
         if self._script.native:
             self._climb(draft)
-        draft.memory.append(self._memory.sample())
+        self._sample_memory(draft)
         self._watcher.mark()
         for order in ORDERS:
             self._ask(draft, order)
         while draft.needs_repeat(self._settings.repeats, self._settings.max_repeats):
             self._generate(draft)
-        draft.memory.append(self._memory.sample())
         self._mark_disturbed(draft)
         while self._again_s < self._settings.remeasure_s:
             since_s = time.perf_counter()
@@ -220,7 +220,12 @@ class Runner:
             if not measured:
                 break
             self._mark_disturbed(draft)
-        draft.memory.append(self._memory.sample())
+
+    def _sample_memory(self, draft: RungDraft) -> None:
+        sample = self._memory.sample()
+        draft.memory.append(
+            sample.model_copy(update={"generated_tokens": self._generated_tokens})
+        )
 
     def _measure_again(self, draft: RungDraft, wanted: frozenset[str]) -> bool:
         """Take more samples of the `wanted` metrics; False when none may be taken."""
@@ -340,6 +345,8 @@ class Runner:
             origin_ns=self._origin_ns,
         )
         draft.asks.append(record)
+        self._generated_tokens += record.predicted_tokens or 0
+        self._sample_memory(draft)
         if self._script.native and not cells.warm(record):
             draft.notes.append(
                 f"a question re-read {record.new_tokens} tokens instead of "
@@ -357,7 +364,10 @@ class Runner:
             pause_s=REST_S if draft.fast else 0.0,
         )
         self._prefilled_tokens += exchange.new_tokens or 0
-        draft.generations.append(generation_record(exchange, origin_ns=self._origin_ns))
+        record = generation_record(exchange, origin_ns=self._origin_ns)
+        draft.generations.append(record)
+        self._generated_tokens += record.predicted_tokens
+        self._sample_memory(draft)
 
     def _pace(self, position: str) -> None:
         self.event("pace", "the machine's own pace", position=position, **self._watcher.pace())

@@ -49,7 +49,7 @@ def objections(records: Sequence[RunRecord], bands: Mapping[str, float]) -> list
         if not record.rungs:
             found.append(f"run {run} measured no rung of the ladder, only a heatmap or a fuzz")
         for cell in judge(record, None, bands).cells:
-            if cell.outcome in ("INVALID", "ERROR") and (
+            if cell.outcome in ("INVALID", "ERROR", "LEAK") and (
                 cell.metric.kind == "score" or cell.code != "answers"
             ):
                 found.append(

@@ -92,8 +92,7 @@ def key_of(header: Header) -> Key:
 
 def log_warnings(record: RunRecord) -> tuple[str, ...]:
     """Normalised warnings of the server's log, as the record's account of it has them."""
-    found = next((e for e in reversed(record.events) if e.code == "server_log"), None)
-    return tuple(found.data.get("warnings", ())) if found is not None else ()
+    return tuple(record.event_data("server_log").get("warnings", ()))
 
 
 def pace_of(record: RunRecord) -> dict[str, tuple[float, ...]]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from scipy.stats import theilslopes
 
-from harness.core.records import MemorySample
+from harness.core.records import MemorySample, Rung
 
 MIN_SAMPLES = 8  # half of them must still give a slope with an interval
 TOLERANCE_BYTES = 16 * 2**10  # per token; less than this isn't worth a run's outcome
@@ -49,10 +49,21 @@ def held_bytes(sample: MemorySample) -> int | None:
     return sample.commit_bytes
 
 
-def points(samples: Iterable[tuple[int, MemorySample]]) -> tuple[Point, ...]:
+def points(samples: Iterable[MemorySample]) -> tuple[Point, ...]:
     """The samples that can be used, each with the tokens generated until then."""
-    held = ((tokens, held_bytes(sample)) for tokens, sample in samples)
-    return tuple(Point(tokens, size) for tokens, size in held if size is not None)
+    return tuple(
+        Point(sample.generated_tokens, held)
+        for sample in samples
+        if sample.generated_tokens is not None and (held := held_bytes(sample)) is not None
+    )
+
+
+def growth_at(rung: Rung, kv_bytes_per_token: float | None = None) -> Growth:
+    """Growth while one rung's questions are answered and its generation is repeated.
+
+    Its document is in the cache before the first sample, and every repeat starts again behind it.
+    """
+    return find_leak(points(rung.memory), kv_bytes_per_token)
 
 
 def find_leak(series: Sequence[Point], kv_bytes_per_token: float | None = None) -> Growth:

@@ -110,8 +110,7 @@ def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> str
 
 
 def _on_cpu(record: RunRecord) -> bool:
-    logs = [e for e in record.events if e.code == "server_log"]
-    return bool(logs) and logs[-1].data.get("on_gpu") is False
+    return record.event_data("server_log").get("on_gpu") is False
 
 
 def drifts(record: RunRecord, bands: Mapping[str, float]) -> tuple[Drift, ...]:

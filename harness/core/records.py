@@ -116,6 +116,7 @@ class MemorySample(Strict):
     `rss_anon_bytes` leaves out the mapped model file; `commit_bytes` is Windows' private commit.
     `device_counters` holds every counter of device memory that could be read, by name, those of
     the whole GPU among them; `device_bytes` is the one of the server named by `device_counter`.
+    `generated_tokens` is what the server had generated in this run by then.
     """
 
     rss_bytes: int | None
@@ -126,6 +127,7 @@ class MemorySample(Strict):
     device_counter: str | None = None
     device_counters: dict[str, int] = Field(default_factory=dict)
     host_available_bytes: int | None = None
+    generated_tokens: int | None = None
 
 
 class Failure(Strict):
@@ -309,6 +311,10 @@ class RunRecord(Strict):
     def imported(self) -> bool:
         """Whether another tool measured it, which asked no questions and watched nothing."""
         return any(event.code == IMPORTED for event in self.events)
+
+    def event_data(self, code: str) -> dict[str, Any]:
+        """The data of the last event of that code; empty without one."""
+        return next((e.data for e in reversed(self.events) if e.code == code), {})
 
     def rung(self, depth: int) -> Rung | None:
         """The rung measured at `depth`, the latest when it was measured twice."""

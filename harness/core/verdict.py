@@ -12,7 +12,8 @@ from harness.core.baseline import Baseline, log_warnings
 from harness.core.cells import Samples, disturbances, samples_of, values_of
 from harness.core.curve import curve_estimate, decide_curve
 from harness.core.drift import Drift
-from harness.core.metrics import GENERATION, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
+from harness.core.leak import growth_at
+from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.core.outcomes import CellVerdict, Outcome, failed, no_baseline, unfinished
 from harness.core.plausible import (
     broken_law,
@@ -53,7 +54,7 @@ class RunVerdict:
     def outcome(self) -> Outcome:
         """The run's own outcome: its worst cell's."""
         order: tuple[Outcome, ...] = (
-            *("REGRESSED", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
+            *("REGRESSED", "LEAK", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
             *("NO_BASELINE", "IMPROVED", "PASS"),
         )
         present = {cell.outcome for cell in self.cells}
@@ -61,8 +62,8 @@ class RunVerdict:
 
     @property
     def exit_code(self) -> int:
-        """0 PASS or IMPROVED, 1 REGRESSED, 2 not decided or no baseline, 3 INVALID or ERROR."""
-        codes = {"PASS": 0, "IMPROVED": 0, "REGRESSED": 1, "INVALID": 3, "ERROR": 3}
+        """0 PASS or IMPROVED, 1 REGRESSED or LEAK, 2 undecided or no baseline, 3 INVALID or ERROR."""
+        codes = {"PASS": 0, "IMPROVED": 0, "REGRESSED": 1, "LEAK": 1, "INVALID": 3, "ERROR": 3}
         return codes.get(self.outcome, 2)
 
 
@@ -159,6 +160,11 @@ def _rung_cells(
         cell = _measured(metric, rung, mine, runs, baseline, bands[metric.name])
         if rung.failure is not None and unfinished(metric, rung, plan.repeats):
             cell = replace(cell, outcome="ERROR", code="error", message=failed(rung))
+        if metric is MEMORY:
+            kv = record.event_data("server_log").get("kv") or {}
+            growth = growth_at(rung, kv.get("bytes_per_token"))
+            if growth.outcome == "LEAK":
+                cell = replace(cell, outcome="LEAK", code="leak", message=growth.reason)
         if cell.outcome not in ("ERROR", "INVALID"):
             if retrieval.outcome == "INVALID" and metric.kind in SPEED:
                 cell = replace(

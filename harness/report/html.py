@@ -39,13 +39,14 @@ _CUTS = ((answers.ANSWER_CHARS, trends.MAX_RUNS_DRAWN), (1000, 200), (200, 100))
 """Characters of an answer and runs of a history to show, until the page is small enough."""
 
 _WORST_FIRST: tuple[Outcome, ...] = (
-    *("REGRESSED", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
+    *("REGRESSED", "LEAK", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
     *("NO_BASELINE", "IMPROVED", "PASS"),
 )
 _MEANING: dict[Outcome, str] = {
     "PASS": "within the band of the baseline",
     "IMPROVED": "better than the baseline",
     "REGRESSED": "worse than the baseline",
+    "LEAK": "memory grows with every generated token",
     "INCONCLUSIVE": "not decided",
     "INVALID": "the measurement cannot be used",
     "NO_BASELINE": "measured, nothing to compare with yet",

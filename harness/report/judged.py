@@ -25,8 +25,7 @@ class Judged:
 
     def event_data(self, code: str) -> dict[str, Any]:
         """The data of the newest event of that code; empty when there is none."""
-        found = next((e for e in reversed(self.record.events) if e.code == code), None)
-        return found.data if found is not None else {}
+        return self.record.event_data(code)
 
 
 def depth_label(tokens: int) -> str:

@@ -14,6 +14,7 @@ SIGNS: dict[Outcome, str] = {
     "PASS": "✅",
     "IMPROVED": "🟢",
     "REGRESSED": "🔴",
+    "LEAK": "🔴",
     "INVALID": "⛔",
     "ERROR": "⛔",
     "INCONCLUSIVE": "🟡",

@@ -23,6 +23,7 @@ STYLES: dict[Outcome, str] = {
     "PASS": "green",
     "IMPROVED": "bold green",
     "REGRESSED": "bold red",
+    "LEAK": "bold red",
     "INVALID": "bold red",
     "ERROR": "bold red",
     "INCONCLUSIVE": "yellow",
@@ -70,7 +71,7 @@ def _heading(record: RunRecord) -> Iterator[str]:
 
 def _reasons(verdict: RunVerdict) -> Iterator[tuple[str, str]]:
     order: tuple[Outcome, ...] = (
-        *("REGRESSED", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
+        *("REGRESSED", "LEAK", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
         *("IMPROVED", "NO_BASELINE"),
     )
     for outcome in order:

@@ -49,9 +49,11 @@ def test_growth_that_has_ended_is_no_leak(flat: int) -> None:
 
 def test_flat_resident_memory_with_growing_swap_is_a_leak() -> None:
     samples = [
-        (
-            i * 64,
-            MemorySample(rss_bytes=9 * MIB, rss_anon_bytes=8 * MIB, swap_bytes=i * 64 * 3_300_000),
+        MemorySample(
+            rss_bytes=9 * MIB,
+            rss_anon_bytes=8 * MIB,
+            swap_bytes=i * 64 * 3_300_000,
+            generated_tokens=i * 64,
         )
         for i in range(12)
     ]
@@ -79,7 +81,8 @@ def test_what_a_leak_shows_in() -> None:
     assert held_bytes(MemorySample(rss_bytes=5, rss_anon_bytes=3)) == 3
     assert held_bytes(MemorySample(rss_bytes=5, commit_bytes=7)) == 7
     assert held_bytes(MemorySample(rss_bytes=5)) is None
-    assert points([(1, MemorySample(rss_bytes=5))]) == ()
+    assert points([MemorySample(rss_bytes=5, generated_tokens=1)]) == ()
+    assert points([MemorySample(rss_bytes=5, rss_anon_bytes=3)]) == ()
 
 
 @given(

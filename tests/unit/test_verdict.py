@@ -7,9 +7,9 @@ import pytest
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.metrics import METRICS
 from harness.core.outcomes import CellVerdict, Outcome
-from harness.core.records import Failure, Footer, Rung, RunRecord
+from harness.core.records import Event, Failure, Footer, MemorySample, Rung, RunRecord
 from harness.core.verdict import hold_run_level, judge, undecided
-from tests.unit.made_up import ask, control, pace, record, rung, server_log
+from tests.unit.made_up import GIB, ask, control, pace, record, rung, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}
 
@@ -273,3 +273,40 @@ def test_a_run_that_ended_by_itself_may_have_left_deeper_rungs_out() -> None:
     verdict = judge(chosen, two(rung()), BANDS)
     assert verdict.cell(8192, "retrieval") is None
     assert verdict.exit_code == 0
+
+
+def growing(bytes_per_token: int, *, flat_after: int = 10) -> Rung:
+    """A rung with ten memory samples, 128 generated tokens apart."""
+    samples = tuple(
+        MemorySample(
+            rss_bytes=4 * GIB,
+            rss_anon_bytes=GIB + min(i, flat_after) * 128 * bytes_per_token,
+            generated_tokens=i * 128,
+        )
+        for i in range(10)
+    )
+    return rung().model_copy(update={"memory": samples})
+
+
+def test_memory_that_grows_with_every_token_is_a_leak_whatever_its_level() -> None:
+    verdict = judge(record(growing(3_300_000)), two(rung()), BANDS)
+    memory = verdict.cell(2048, "memory")
+    assert memory is not None
+    assert memory.outcome == "LEAK"
+    assert "3.1 MiB per generated token" in memory.message
+    assert memory.change == pytest.approx(0.0)
+    assert memory.next_step
+    assert verdict.outcome == "LEAK"
+    assert verdict.exit_code == 1
+
+
+@pytest.mark.parametrize(("bytes_per_token", "flat_after"), [(3_300_000, 3), (1_000, 10)])
+def test_a_step_that_ends_and_a_trickle_are_no_leak(bytes_per_token: int, flat_after: int) -> None:
+    now = record(growing(bytes_per_token, flat_after=flat_after))
+    assert cell(now, two(rung()), "memory").outcome == "PASS"
+
+
+def test_a_growth_that_is_the_cache_s_own_is_no_leak() -> None:
+    log = Event(code="server_log", message="", data={"kv": {"bytes_per_token": 3_300_000}})
+    now = record(growing(3_300_000)).model_copy(update={"events": (log,)})
+    assert cell(now, two(rung()), "memory").outcome == "PASS"
