@@ -9,7 +9,7 @@ from harness.core.baseline import Baseline, key_of
 from harness.core.metrics import METRICS
 from harness.core.outcomes import NEXT_STEPS, CellVerdict
 from harness.core.probes import ProbeVerdict
-from harness.core.records import Header, Rung, RunRecord
+from harness.core.records import Event, Header, Rung, RunRecord
 from harness.core.verdict import RunVerdict, disturbed_metrics, judge, undecided
 from harness.errors import ServerError, SetupError
 from harness.machine.fingerprint import read_machine
@@ -18,15 +18,19 @@ from harness.machine.memory import MemoryProbe
 from harness.machine.quiet import wait_quiet
 from harness.machine.watch import MachineWatcher
 from harness.ports import Reporter
+from harness.preflight import Preflight, after_start, before_start
 from harness.probes import ProbeKind, Probes
 from harness.runner import Runner
 from harness.script import Script
-from harness.serverlog import explain
+from harness.serverlog import explain, findings_of
 from harness.serving.session import Session, open_session
 from harness.settings import Settings
 from harness.store.baselines import find_baseline
 from harness.store.lock import machine_lock
 from harness.store.runs import Recorder, check_writable, new_run_id, read_run
+
+LONG_CTX_TOKENS = 32768
+"""From this context on, what a run will need is said before it begins."""
 
 
 class Campaign:
@@ -81,6 +85,9 @@ class Campaign:
         try:
             self._wait_for_quiet()
             log = settings.results / "logs" / f"{run_id}.server.log"
+            foreseen, _ = before_start(settings)
+            for objection in foreseen.objections:
+                self._reporter.say(f"preflight: {objection}")
             self._session = open_session(settings, log, self._reporter.say)
             self._stack.callback(self._session.close)
             if self.deepest is None and not self._wants_probes:
@@ -102,6 +109,7 @@ class Campaign:
             recorder = Recorder(settings.results, header)
             self.record_path = recorder.path
             self._stack.callback(recorder.close)
+            recorder.append(self._preflight(self._session, foreseen))
             pid = self._session.pid
             if pid is None and settings.server_url:
                 pid = server_pid(settings.server_url)
@@ -144,6 +152,18 @@ class Campaign:
         except BaseException:
             self.close("stopped before the first rung")
             raise
+
+    def _preflight(self, session: Session, foreseen: Preflight) -> Event:
+        """What the started server needs, said and for the record."""
+        ready = foreseen
+        if session.running is not None:
+            ready = after_start(self.settings, session, findings_of(session.running), foreseen)
+        if self.settings.ctx_tokens >= LONG_CTX_TOKENS:
+            self._reporter.say(ready.sentence)
+        for objection in ready.objections:
+            if objection not in foreseen.objections:
+                self._reporter.say(f"preflight: {objection}")
+        return ready.event()
 
     def _wait_for_quiet(self) -> None:
         limit_s = self.settings.wait_quiet_s

@@ -21,6 +21,10 @@ class ServerError(HarnessError):
         self.log_tail = log_tail
 
 
+class OverBudgetError(HarnessError):
+    """A climb was stopped because the rest of it would not fit into the run's budget."""
+
+
 class StoreError(HarnessError):
     """A record or baseline could not be read or written."""
 

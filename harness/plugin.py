@@ -50,7 +50,8 @@ _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
     ("--label", "label", "NAME", "keeps baselines of otherwise equal configurations apart"),
     ("--idle-timeout", "idle_timeout_s", "S", "silence from the server that ends a run (900)"),
     ("--ready-timeout", "ready_timeout_s", "S", "time a started server has to load (600)"),
-    ("--budget", "budget_s", "S", "seconds for measuring again what is undecided (120)"),
+    ("--budget", "budget_s", "S", "seconds the whole run may take; one that cannot is refused"),
+    ("--remeasure", "remeasure_s", "S", "seconds for measuring again what is undecided (120)"),
     ("--distractors", "distractors", "N", "records a rung that look like needles (default 0)"),
     ("--heatmap", "heatmap", "LxD", "also run the heatmap, lengths x depths, e.g. 8x16"),
     (

@@ -1,8 +1,10 @@
-"""Following a prefill while it runs: what is left, and cliffs said the moment they are one."""
+"""Following a prefill while it runs: what is left, cliffs said at once, and when to stop."""
 
 import time
+from collections.abc import Callable, Sequence
 
-from harness.core.cost import Cliff, PrefillWatch
+from harness.budget import Budget
+from harness.core.cost import Cliff
 from harness.core.records import Chunk
 from harness.ports import Reporter
 
@@ -21,17 +23,29 @@ class PrefillProgress:
     """Follows one prefill: a forecast of what is left, and cliffs said the moment they are one.
 
     The curve is refitted at most once a second, so that on a CPU the fit does not compete with
-    the server.
+    the server. `log_lines` gives the server's newest telling lines. A prefill of the climb (not a
+    cold one) is stopped when its rest passes the budget: the call raises `OverBudgetError`.
     """
 
-    def __init__(self, depth: int, watch: PrefillWatch, reporter: Reporter) -> None:
-        self._depth, self._watch, self._reporter = depth, watch, reporter
+    def __init__(
+        self,
+        depth: int,
+        budget: Budget,
+        reporter: Reporter,
+        log_lines: Callable[[], Sequence[str]],
+        *,
+        climbing: bool,
+    ) -> None:
+        self._depth, self._budget, self._reporter = depth, budget, reporter
+        self._log_lines = log_lines
+        self._climbing = climbing
         self._from_tokens: int | None = None
         self._from_s = 0.0
-        self.cliffs: list[Cliff] = []
+        self.cliffs: list[tuple[Cliff, tuple[str, ...]]] = []
 
     def __call__(self, done: int, total: int) -> None:
         now = time.perf_counter()
+        watch = self._budget.watch
         if self._from_tokens is None:
             self._from_tokens, self._from_s = done, now
         elif now - self._from_s >= _WATCH_EVERY_S and done > self._from_tokens:
@@ -39,9 +53,17 @@ class PrefillProgress:
                 start_tokens=self._from_tokens, end_tokens=done, ms=(now - self._from_s) * 1e3
             )
             self._from_tokens, self._from_s = done, now
-            if cliff := self._watch.add(chunk):
-                self.cliffs.append(cliff)
-                self._reporter.say(cliff_sentence(cliff))
-        left = self._watch.remaining_ms(total)
+            if cliff := watch.add(chunk):
+                self._say(cliff)
+            if self._climbing and done < total:
+                self._budget.refuse_rest(total)
+        left = watch.remaining_ms(total)
         eta_s = None if left is None or done >= total else left.ms / 1e3
         self._reporter.progress(self._depth, done, total, eta_s)
+
+    def _say(self, cliff: Cliff) -> None:
+        lines = tuple(self._log_lines())
+        self.cliffs.append((cliff, lines))
+        self._reporter.say(cliff_sentence(cliff))
+        for line in lines:
+            self._reporter.say(f"  | {line}")

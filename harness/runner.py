@@ -10,9 +10,10 @@ import time
 from datetime import datetime
 from typing import TypeVar
 
+from harness import outlook
+from harness.budget import Budget
 from harness.core import cells
 from harness.core.answer_budget import larger_budget
-from harness.core.cost import PrefillWatch
 from harness.core.needles import ORDERS, Order
 from harness.core.records import (
     AskRecord,
@@ -32,12 +33,12 @@ from harness.counts import (
     refuse_truncation,
 )
 from harness.draft import RungDraft
-from harness.errors import ServerError
+from harness.errors import OverBudgetError, ServerError
 from harness.measured import ask_record, generation_record, prefill_record
 from harness.ports import MemoryReader, Reporter, Undecided, Watcher
 from harness.prefill_progress import PrefillProgress, cliff_sentence
 from harness.script import Script
-from harness.serverlog import explain, log_event
+from harness.serverlog import explain, log_event, newest_lines
 from harness.serving.client import Exchange
 from harness.serving.session import Session
 from harness.settings import Settings
@@ -89,12 +90,17 @@ class Runner:
         self._started_s = time.perf_counter()
         self._cold: dict[int, list[Prefill]] = {}
         self._climb_ms = 0.0
-        self._again_s = 0.0
         self._control_tokens = settings.generate_tokens
         self._reached_tokens = 0
         self._prefilled_tokens = 0
         self._generated_tokens = 0
-        self._watch = PrefillWatch()
+        self._budget = Budget(
+            script.plan,
+            deepest,
+            limit_s=settings.budget_s,
+            again_s=settings.remeasure_s,
+            ratio=outlook.attention_share(session.gguf),
+        )
         self.rungs: dict[int, Rung] = {}
         self.failure: Failure | None = None
 
@@ -127,11 +133,32 @@ class Runner:
                 continue
             for _ in range(repeats):
                 exchange = self._prefill(depth, reuse=False)
-                self._cold.setdefault(depth, []).append(
-                    prefill_record(
-                        exchange, "cold_repeat", planned_cached_tokens=0, origin_ns=self._origin_ns
-                    )
-                )
+                self._cold.setdefault(depth, []).append(self._sample(exchange, "cold_repeat", 0))
+        self._look_ahead(warm)
+
+    def _look_ahead(self, warm: Exchange) -> None:
+        """Forecast the climb from what was read so far; refuse one that cannot fit its budget."""
+        if not self._deepest:
+            return
+        reading = self._cold[max(self._cold)][-1] if self._cold else None
+        if reading is None and self._budget.limit_s is not None:
+            exchange = outlook.probe(
+                self._client,
+                self._script,
+                warm,
+                deepest=self._deepest,
+                budget_s=self._budget.limit_s,
+            )
+            if exchange is not None:
+                self._prefilled_tokens += exchange.new_tokens or 0
+                reading = self._sample(exchange, "cold_repeat", 0)
+        self._budget.learn(reading.chunks if reading else (), outlook.token_ms(warm))
+        if ahead := self._budget.forecast():
+            rungs = {f.depth: (f.until.ms, f.until.low_ms, f.until.high_ms) for f in ahead}
+            self.event("forecast", "ms until each rung is measured: about, low, high", rungs=rungs)
+        if said := outlook.sentence(self._budget):
+            self._reporter.say(said)
+        self._budget.refuse_hopeless()
 
     def climb_to(self, depth: int) -> Rung:
         """Measure every planned rung up to `depth` that has not been measured yet.
@@ -147,7 +174,8 @@ class Runner:
 
     def end(self) -> None:
         """Second control (A-B-A) and the record's footer."""
-        if self.failure is None and self.rungs:
+        stopped = self.failure is not None and self.failure.cause != "OVER_BUDGET"
+        if not stopped and self.rungs:
             self._control("after")
             self._pace("after")
         self._finish()
@@ -187,6 +215,12 @@ class Runner:
         else:
             try:
                 self._measure_rung(draft)
+            except OverBudgetError as error:
+                draft.failure = self.failure = Failure(
+                    cause="OVER_BUDGET",
+                    message=str(error),
+                    log_tail=newest_lines(self._session.running),
+                )
             except ServerError as error:
                 draft.failure = self.failure = explain(error, self._session.running)
             except BaseException as error:
@@ -213,19 +247,18 @@ class Runner:
         while draft.needs_repeat(self._settings.repeats, self._settings.max_repeats):
             self._generate(draft)
         self._mark_disturbed(draft)
-        while self._again_s < self._settings.remeasure_s:
+        self._budget.reached(draft.depth, self._reached_tokens)
+        while self._budget.for_again_s() > 0:
             since_s = time.perf_counter()
             measured = self._measure_again(draft, self._undecided(draft.rung()))
-            self._again_s += time.perf_counter() - since_s
+            self._budget.spent_again(time.perf_counter() - since_s)
             if not measured:
                 break
             self._mark_disturbed(draft)
 
     def _sample_memory(self, draft: RungDraft) -> None:
         sample = self._memory.sample()
-        draft.memory.append(
-            sample.model_copy(update={"generated_tokens": self._generated_tokens})
-        )
+        draft.memory.append(sample.model_copy(update={"generated_tokens": self._generated_tokens}))
 
     def _measure_again(self, draft: RungDraft, wanted: frozenset[str]) -> bool:
         """Take more samples of the `wanted` metrics; False when none may be taken."""
@@ -242,11 +275,12 @@ class Runner:
         return before != (len(draft.generations), len(draft.asks), len(draft.prefills))
 
     def _may_read_again(self, draft: RungDraft) -> bool:
-        """A cold reading must be asked for (`--budget`), fit into it, and not be the fourth."""
-        if self._settings.budget_s is None or len(draft.prefills) > MAX_COLD_READINGS:
+        """A cold reading must be asked for, fit into the time for it, and not be the fourth."""
+        asked = self._settings.budget_s is not None or self._settings.remeasure_s is not None
+        if not asked or len(draft.prefills) > MAX_COLD_READINGS:
             return False
-        left_s = self._settings.remeasure_s - self._again_s
-        return max(p.wall_ms for p in draft.prefills) / 1e3 * 2 <= left_s
+        again_s = max(p.wall_ms for p in draft.prefills) / 1e3 * 2
+        return again_s <= self._budget.for_again_s()
 
     def _mark_disturbed(self, draft: RungDraft) -> None:
         """Say on each sample who disturbed it, once readings cover the newest one."""
@@ -267,7 +301,8 @@ class Runner:
 
     def _climb(self, draft: RungDraft) -> None:
         planned = self._reached_tokens
-        exchange = self._prefill(draft.depth, reuse=planned > 0)
+        self._budget.refuse_rung(draft.depth, draft.document_tokens)
+        exchange = self._prefill(draft.depth, reuse=planned > 0, climbing=True)
         cached = exchange.reused_tokens or 0
         total = (exchange.new_tokens or 0) + cached
         refuse_truncation(draft.depth, total, draft.document_tokens + self._script.head_tokens)
@@ -289,16 +324,26 @@ class Runner:
         self._climb_ms = prefill.wall_ms + (self._climb_ms if kind == "climb" else 0.0)
         self._reached_tokens = total
 
-    def _prefill(self, depth: int, *, reuse: bool) -> Exchange:
+    def _prefill(self, depth: int, *, reuse: bool, climbing: bool = False) -> Exchange:
         self._session.check_alive("waiting for the next request")
-        progress = PrefillProgress(depth, self._watch, self._reporter)
-        exchange = self._client.prefill(
-            self._script.head + self._script.document(depth),
-            reuse=reuse,
-            on_progress=progress,
+        progress = PrefillProgress(
+            depth,
+            self._budget,
+            self._reporter,
+            lambda: newest_lines(self._session.running),
+            climbing=climbing,
         )
-        for cliff in progress.cliffs:
-            self.event("cliff", cliff_sentence(cliff), at_tokens=cliff.at_tokens)
+        try:
+            exchange = self._client.prefill(
+                self._script.head + self._script.document(depth),
+                reuse=reuse,
+                on_progress=progress,
+            )
+        finally:
+            for cliff, lines in progress.cliffs:
+                self.event(
+                    "cliff", cliff_sentence(cliff), at_tokens=cliff.at_tokens, log_lines=lines
+                )
         self._prefilled_tokens += exchange.new_tokens or 0
         if not reuse:
             refuse_reuse(exchange)

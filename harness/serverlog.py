@@ -2,17 +2,29 @@
 
 from typing import Any, get_args
 
-from harness.core.kv import kv_theory
-from harness.core.logwatch import LogFindings, scan
+from harness.core.logwatch import LogFindings, scan, telling
 from harness.core.records import Event, Failure
 from harness.errors import ServerError
-from harness.serving.launch import RunningServer, flag_value
+from harness.serving.flags import cache_settings
+from harness.serving.launch import RunningServer
 from harness.serving.session import Session
 
 
 def findings_of(running: RunningServer) -> LogFindings:
     """The log as far as it is written."""
     return scan(running.log_lines())
+
+
+_LOOK_BACK_LINES = 400
+_SHOWN_LINES = 6
+
+
+def newest_lines(running: RunningServer | None) -> tuple[str, ...]:
+    """The log's newest warnings and failures, else simply its last lines; empty without a log."""
+    if running is None:
+        return ()
+    tail = running.log_tail(_LOOK_BACK_LINES)
+    return telling(tail)[-_SHOWN_LINES:] or tail[-_SHOWN_LINES // 2 :]
 
 
 _CAUSES = frozenset(get_args(Failure.model_fields["cause"].annotation))
@@ -63,15 +75,9 @@ def _kv(session: Session, found: LogFindings) -> dict[str, Any] | None:
     n_ctx, gguf = session.identity.n_ctx, session.gguf
     if gguf is None or n_ctx is None:
         return None
-    argv = session.identity.argv
-    theory = kv_theory(
-        gguf.metadata,
-        n_ctx,
-        flag_value(argv, "-ctk", "--cache-type-k") or "f16",
-        flag_value(argv, "-ctv", "--cache-type-v") or "f16",
-        n_ubatch=int(flag_value(argv, "-ub", "--ubatch-size") or 512),
-        swa_full="--swa-full" in argv,
-    )
+    cache = cache_settings(session.identity.argv)
+    slots = 1 if cache.kv_unified else cache.n_parallel
+    theory = cache.theory(gguf.metadata, n_ctx * slots)
     return {
         "theory_bytes": theory.total_bytes,
         "bytes_per_token": theory.bytes_per_token,

@@ -24,7 +24,6 @@ MINIMUM_FUZZ_CTX = 1536
 MOST_DISTRACTORS = 10
 HEATMAP_TAIL_TOKENS = 200
 """Room, about, that eight questions and their template take."""
-DEFAULT_REMEASURE_S = 120.0
 API_KEY_VARIABLE = "HARNESS_API_KEY"  # the variable's name, not a key
 
 
@@ -67,6 +66,7 @@ class Settings(BaseModel):
     wait_lock_s: float = 0.0
     wait_quiet_s: float | None = None
     budget_s: float | None = None
+    remeasure_s: float | None = None
 
     def band_of(self, metric: str) -> float:
         """Noise band of a metric as a share: its own, else general, else default."""
@@ -74,11 +74,6 @@ class Settings(BaseModel):
         if METRICS[metric].kind == "score":
             general = METRICS[metric].band
         return self.bands.get(metric, general)
-
-    @property
-    def remeasure_s(self) -> float:
-        """Seconds a run may spend on measuring again what is undecided or was disturbed."""
-        return DEFAULT_REMEASURE_S if self.budget_s is None else self.budget_s
 
     @property
     def fuzz_depth(self) -> int:
@@ -196,6 +191,7 @@ _KEY_NAMES = {
     "wait_lock": "wait_lock_s",
     "wait_quiet": "wait_quiet_s",
     "budget": "budget_s",
+    "remeasure": "remeasure_s",
 }
 
 
@@ -249,6 +245,7 @@ def _refuse_nonsense(s: Settings) -> None:
             f"bands names {sorted(unknown)[0]!r}, which is no metric; the metrics are "
             f"{', '.join(METRICS)}"
         )
+    _refuse_odd_times(s)
     if s.repeats < 3:
         raise SetupError(f"repeats is {s.repeats}; at least 3 are needed for any verdict")
     if s.generate_tokens < 16:
@@ -274,6 +271,24 @@ def _refuse_nonsense(s: Settings) -> None:
         )
     if s.server_url and s.server_args:
         raise SetupError("--server-args has no effect on a server that already runs (--server-url)")
+
+
+def _refuse_odd_times(s: Settings) -> None:
+    for option, seconds in {
+        "--budget": s.budget_s,
+        "--remeasure": s.remeasure_s,
+        "--wait-quiet": s.wait_quiet_s,
+        "--wait-lock": s.wait_lock_s,
+        "--idle-timeout": s.idle_timeout_s,
+        "--ready-timeout": s.ready_timeout_s,
+    }.items():
+        if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+            raise SetupError(f"{option} {seconds:g}: expected a number of seconds, 0 or more")
+    if s.budget_s == 0:
+        raise SetupError(
+            "--budget 0: expected the seconds that the whole run may take; --remeasure 0 is what "
+            "turns measuring again off"
+        )
 
 
 def _refuse_crowded_heatmap(document_tokens: float, lengths: int, bands: int) -> None:

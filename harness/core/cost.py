@@ -207,24 +207,30 @@ class PrefillWatch:
 
     A chunk slower than the curve by `factor`, and above the curve's interval, is put aside, not
     fitted; `run` of them in a row are a cliff. Fewer are outliers and forgotten. While a cliff
-    lasts, forecasts are slowed by it.
+    lasts, forecasts are slowed by it. `seen` are chunks of an earlier reading of the same kind.
     """
 
     def __init__(
         self,
         ratio: float | None = None,
         *,
+        seen: Sequence[Chunk] = (),
         factor: float = CLIFF_FACTOR,
         run: int = CLIFF_CHUNKS,
     ) -> None:
-        self._ratio = ratio
+        self.ratio = ratio
         self._factor = factor
         self._run = run
-        self._fitted: list[Chunk] = []
+        self._fitted: list[Chunk] = [*seen]
         self._slow: list[tuple[Chunk, float]] = []
         self._reached_tokens = 0
         self._model: CostModel | None = None
-        self._stale = False
+        self._stale = bool(seen)
+
+    @property
+    def reached_tokens(self) -> int:
+        """Where the climb is, by its last chunk."""
+        return self._reached_tokens
 
     @property
     def model(self) -> CostModel | None:
@@ -234,7 +240,7 @@ class PrefillWatch:
         server may be using.
         """
         if self._stale:
-            self._model = fit(self._fitted, self._ratio)
+            self._model = fit(self._fitted, self.ratio)
             self._stale = False
         return self._model
 

@@ -149,6 +149,25 @@ def new_warnings(baseline: Iterable[str], current: LogFindings) -> tuple[Warn, .
     return tuple(warning for warning in current.warnings if warning.text not in known)
 
 
+def telling(lines: Iterable[str]) -> tuple[str, ...]:
+    """The lines that warn, fail, or fit a pattern, in order."""
+    return tuple(line for line in lines if _tells(line))
+
+
+def _tells(line: str) -> bool:
+    prefix = _PREFIX.match(line)
+    text = line[prefix.end() :] if prefix else line
+    return any(p.regex.search(text) for p in PATTERNS) or _warns(
+        prefix["level"] if prefix else None, text
+    )
+
+
+def _warns(level: str | None, text: str) -> bool:
+    if NOT_WARNINGS.search(text):
+        return False
+    return level in ("W", "E") or (level is None and _UNPREFIXED_WARNING.search(text) is not None)
+
+
 def scan(lines: Iterable[str]) -> LogFindings:
     """Read a server's log, any verbosity, whole or in part. Never raises on odd lines."""
     reading = _Reading()
@@ -184,11 +203,7 @@ class _Reading:
         level = prefix["level"] if prefix else None
         text = line[prefix.end() :] if prefix else line
         matched = self._match(number, line, text)
-        if NOT_WARNINGS.search(text) is None and (
-            level in ("W", "E")
-            or matched
-            or (level is None and _UNPREFIXED_WARNING.search(text) is not None)
-        ):
+        if (matched and NOT_WARNINGS.search(text) is None) or _warns(level, text):
             key = normalise(line)
             self._warnings.setdefault(key, _Hits(number, text)).count += 1
         self._facts(text)

@@ -30,8 +30,7 @@ NEXT_STEPS: dict[str, str] = {
     "too_few": "raise --repeats, lower the server's -b for a finer curve, or run it again",
     "pace": "run it again when the machine is back at its pace, or accept new runs at this one",
     "contention": "stop what is named, or start with --wait-quiet SECONDS, and run it again",
-    "leak": "report it with the record and the server's log; until it is mended, restart the server "
-    "often",
+    "leak": "report it with the record and the server's log; restart the server until it is mended",
     "few_runs": "accept more runs with `harness baseline update --add`",
     "drift": "let the machine settle (heat, power, updates) and run it again",
     "control": "read the answer in the record: the model or engine fails even without distance",

@@ -143,6 +143,7 @@ class Failure(Strict):
         "SERVER_ERROR",
         "INTERRUPTED",
         "DEADLINE",
+        "OVER_BUDGET",
     ]
     message: str
     log_tail: tuple[str, ...] = ()

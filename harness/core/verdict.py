@@ -62,7 +62,7 @@ class RunVerdict:
 
     @property
     def exit_code(self) -> int:
-        """0 PASS or IMPROVED, 1 REGRESSED or LEAK, 2 undecided or no baseline, 3 INVALID or ERROR."""
+        """0 PASS, IMPROVED; 1 REGRESSED, LEAK; 2 undecided or no baseline; 3 INVALID, ERROR."""
         codes = {"PASS": 0, "IMPROVED": 0, "REGRESSED": 1, "LEAK": 1, "INVALID": 3, "ERROR": 3}
         return codes.get(self.outcome, 2)
 

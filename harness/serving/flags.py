@@ -7,6 +7,10 @@ and shown when it differs, since it is often the very thing under test.
 
 from collections.abc import Sequence
 
+from harness.core.kv import BLOCK_BYTES
+from harness.core.preflight import CacheSettings
+from harness.errors import SetupError
+
 KEY_FLAGS: dict[str, tuple[str, ...]] = {
     "ctx": ("-c", "--ctx-size"),
     "parallel": ("-np", "--parallel"),
@@ -77,6 +81,36 @@ def key_of(argv: Sequence[str]) -> dict[str, Value]:
         if any(flag in given for flag in flags):
             key[name] = True
     return key
+
+
+def cache_settings(argv: Sequence[str]) -> CacheSettings:
+    """What flags say of the cache, llama-server's defaults filled in.
+
+    Raises:
+        SetupError: an unknown cache type, or a size that is no number.
+    """
+    key, given = key_of(argv), dict(pairs(argv))
+    type_k, type_v = str(key["cache_type_k"]), str(key["cache_type_v"])
+    for name in (type_k, type_v):
+        if name not in BLOCK_BYTES:
+            known = ", ".join(BLOCK_BYTES)
+            raise SetupError(f"--server-args: {name} is no cache type; expected one of {known}")
+    switch_off = ("off", "0", "false", "disabled")
+    return CacheSettings(
+        type_k,
+        type_v,
+        n_ubatch=_count(key.get("ubatch"), "-ub"),
+        n_parallel=_count(key.get("parallel", 1), "-np"),
+        kv_unified="kv_unified" in key,
+        swa_full="--swa-full" in given,
+        flash_attention=str(key.get("flash_attn")) not in switch_off,
+    )
+
+
+def _count(value: object, flag: str) -> int:
+    if not str(value).lstrip("-").isdigit():
+        raise SetupError(f"{flag} {value} in --server-args: expected a number such as 512")
+    return max(1, int(str(value)))  # llama-server takes 0 and -1 for "decide yourself"
 
 
 def noted_of(argv: Sequence[str]) -> dict[str, Value]:

@@ -17,7 +17,14 @@ from harness.core.records import ModelIdentity, ServerIdentity
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.serving.client import Client
 from harness.serving.embedded import unknown_flags
-from harness.serving.flags import key_of, noted_of, pairs, with_defaults, without_secrets
+from harness.serving.flags import (
+    cache_settings,
+    key_of,
+    noted_of,
+    pairs,
+    with_defaults,
+    without_secrets,
+)
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
 from harness.serving.launch import (
     LOOPBACK,
@@ -127,13 +134,12 @@ def _attach(settings: Settings, say: Say) -> Session:
 
 
 def _start(settings: Settings, log_path: Path, say: Say) -> Session:
-    binary = settings.server_bin or (shutil.which("llama-server") if settings.model else None)
+    binary = _binary(settings)
     given = list(settings.server_args)
-    model_path = Path(flag_value(given, "-m", "--model") or settings.model or reference_model())
+    cache_settings(given)  # refuses what no server would take, before one is started
     if binary and not (settings.model or flag_value(given, "-m", "--model", "-hf", "--hf-repo")):
         say("no --model given: the binary serves the project's own reference model")
-    hub_model = flag_value(given, "-hf", "--hf-repo") if binary else None
-    gguf = None if hub_model else read_gguf(model_path)
+    gguf = served_model(settings)
     _refuse_untrained_context(gguf, given, settings)
     port = _port(given)
     defaults: list[tuple[tuple[str, ...], str | None]] = [
@@ -149,8 +155,8 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         (_VERBOSITY, "4"),
         (("--no-webui", "--no-ui"), None),
     ]
-    if not hub_model:
-        defaults.insert(0, (("--model", "-m"), str(model_path)))
+    if gguf is not None:
+        defaults.insert(0, (("--model", "-m"), str(_model_path(settings))))
     batch_flags = ("-b", "--batch-size"), ("-ub", "--ubatch-size")
     if not any(flag_value(given, *names) for names in batch_flags):
         defaults += [(names, str(_BATCH_TOKENS)) for names in batch_flags]
@@ -192,6 +198,29 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         client.close()
         running.stop()
         raise
+
+
+def _binary(settings: Settings) -> str | None:
+    return settings.server_bin or (shutil.which("llama-server") if settings.model else None)
+
+
+def _model_path(settings: Settings) -> Path:
+    named = flag_value(settings.server_args, "-m", "--model") or settings.model
+    return Path(named) if named else reference_model()
+
+
+def served_model(settings: Settings) -> GgufInfo | None:
+    """The header of the model that a server of ours will serve.
+
+    `None` where there is no file to read: a server that already runs, a model from the hub.
+
+    Raises:
+        SetupError: the file is missing or no usable GGUF.
+    """
+    from_hub = _binary(settings) and flag_value(settings.server_args, "-hf", "--hf-repo")
+    if settings.server_url or from_hub:
+        return None
+    return read_gguf(_model_path(settings))
 
 
 def reference_model() -> Path:

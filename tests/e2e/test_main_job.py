@@ -21,7 +21,7 @@ from tests.e2e.conftest import Bench, embedded_argv, new_bench, servers_of
 
 SMALL = (
     *("-m", "long", "--ctx", "4096", "--depths", "2048,4096"),
-    *("--repeats", "3", "--budget", "0"),
+    *("--repeats", "3", "--remeasure", "0"),
 )
 
 

@@ -47,7 +47,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
             [
                 *(sys.executable, "-m", "pytest", "-m", "long", "-p", "no:cacheprovider"),
                 *("--server-url", server.url, f"--ctx={DEPTH}", "--repeats=3"),
-                *("--generate-tokens=16", "--budget=0", "--report=out/page.html"),
+                *("--generate-tokens=16", "--remeasure=0", "--report=out/page.html"),
                 "--junitxml=junit.xml",
             ],
             cwd=folder,
