@@ -1,5 +1,6 @@
 """Preflight: what a run will need, from the model's file before a start and the log after it."""
 
+import os
 import shutil
 from dataclasses import dataclass
 
@@ -76,8 +77,9 @@ def before_start(
 ) -> tuple[Preflight, GgufInfo | None]:
     """What the model's file and the flags foresee, and the file's header.
 
-    The limit for one buffer is `max_buffer_bytes`, else that of a Vulkan device of this machine
-    that is no software one, if a server binary is to be started.
+    The limit for one buffer is `max_buffer_bytes`, else that of a Vulkan device of this machine,
+    if a server binary is to be started (of a software device only where `GGML_VK_VISIBLE_DEVICES`
+    asks for one: llama.cpp leaves them out otherwise).
 
     Raises:
         SetupError: the file is missing or broken, or a flag's value is none.
@@ -86,9 +88,9 @@ def before_start(
     gguf, cache = served_model(settings), cache_settings(argv)
     free_bytes = psutil.virtual_memory().available
     limit = (
-        Limit("--max-buffer", max_buffer_bytes)
+        Limit("the device (--max-buffer)", max_buffer_bytes)
         if max_buffer_bytes
-        else _limit_of([d for d in _devices_of(settings) if not d.software])
+        else _limit_of(_devices_of(settings))
     )
     if gguf is None:
         return Preflight(by_theory(None, None, free_bytes), None, limit, ()), None
@@ -136,9 +138,11 @@ def _with_buffers(
     return Preflight(memory, check, limit, (*said, *buffer_objections(check, limit.device)))
 
 
-def _devices_of(settings: Settings) -> tuple[VulkanDevice, ...]:
-    starts_binary = settings.server_bin or (settings.model and shutil.which("llama-server"))
-    return vulkan_devices() if starts_binary else ()
+def _devices_of(settings: Settings) -> list[VulkanDevice]:
+    if not (settings.server_bin or (settings.model and shutil.which("llama-server"))):
+        return []
+    chosen = "GGML_VK_VISIBLE_DEVICES" in os.environ
+    return [device for device in vulkan_devices() if chosen or not device.software]
 
 
 def _limit_of(devices: list[VulkanDevice]) -> Limit | None:

@@ -342,7 +342,11 @@ class Runner:
         finally:
             for cliff, lines in progress.cliffs:
                 self.event(
-                    "cliff", cliff_sentence(cliff), at_tokens=cliff.at_tokens, log_lines=lines
+                    "cliff",
+                    cliff_sentence(cliff),
+                    at_tokens=cliff.at_tokens,
+                    chunks=cliff.chunks,
+                    log_lines=lines,
                 )
         self._prefilled_tokens += exchange.new_tokens or 0
         if not reuse:

@@ -39,6 +39,7 @@ NEXT_STEPS: dict[str, str] = {
     "answers": "mend the answers first; the speed is kept in the record and not judged",
     "impossible": "look for what else ran on the machine, and run it again",
     "not_measured": "see the reason; this kind of server may not report it",
+    "over_budget": "raise --budget, lower --ctx, or mend what made the prefill slow (see the log)",
     "error": "read the failure above and the server's log, mend what it names, and run again",
     "together": "run it again: one cell of many, judged at once, is not yet beyond chance",
 }
@@ -98,6 +99,12 @@ def unfinished(metric: Metric, rung: Rung, repeats: int) -> bool:
     if metric in (TTFT, RETRIEVAL):
         return len(rung.counted_asks) < len(ORDERS)
     return metric is not PREFILL or not rung.prefills
+
+
+def failure_code(rung: Rung) -> str:
+    """The key of what to do about a rung that failed."""
+    stopped = rung.failure is not None and rung.failure.cause == "OVER_BUDGET"
+    return "over_budget" if stopped else "error"
 
 
 def failed(rung: Rung) -> str:

@@ -6,7 +6,14 @@ from dataclasses import replace
 from harness.core.baseline import Baseline
 from harness.core.cells import Samples
 from harness.core.metrics import RETRIEVAL
-from harness.core.outcomes import CellVerdict, absence, failed, no_baseline, unfinished
+from harness.core.outcomes import (
+    CellVerdict,
+    absence,
+    failed,
+    failure_code,
+    no_baseline,
+    unfinished,
+)
 from harness.core.records import Rung
 from harness.core.stats import Unjudgeable, decide_proportion, proportion_estimate
 
@@ -19,7 +26,7 @@ def judge_retrieval(
         rung.depth, RETRIEVAL, "PASS", None, "", measured=float(right) if asked else None
     )
     if rung.failure is not None and unfinished(RETRIEVAL, rung, 0):
-        return replace(cell, outcome="ERROR", code="error", message=failed(rung))
+        return replace(cell, outcome="ERROR", code=failure_code(rung), message=failed(rung))
     if not asked:
         message = "no question was asked at this rung"
         return replace(cell, outcome="ERROR", code="error", message=message)

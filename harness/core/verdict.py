@@ -14,7 +14,14 @@ from harness.core.curve import curve_estimate, decide_curve
 from harness.core.drift import Drift
 from harness.core.leak import growth_at
 from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.core.outcomes import CellVerdict, Outcome, failed, no_baseline, unfinished
+from harness.core.outcomes import (
+    CellVerdict,
+    Outcome,
+    failed,
+    failure_code,
+    no_baseline,
+    unfinished,
+)
 from harness.core.plausible import (
     broken_law,
     drifts,
@@ -159,7 +166,7 @@ def _rung_cells(
             continue
         cell = _measured(metric, rung, mine, runs, baseline, bands[metric.name])
         if rung.failure is not None and unfinished(metric, rung, plan.repeats):
-            cell = replace(cell, outcome="ERROR", code="error", message=failed(rung))
+            cell = replace(cell, outcome="ERROR", code=failure_code(rung), message=failed(rung))
         if metric is MEMORY:
             kv = record.event_data("server_log").get("kv") or {}
             growth = growth_at(rung, kv.get("bytes_per_token"))
@@ -199,7 +206,7 @@ def _measured(
         return replace(cell, outcome="INCONCLUSIVE", code="contention", message=disturbed[-1])
     if not values:
         if rung.failure is not None:
-            return replace(cell, outcome="ERROR", code="error", message=failed(rung))
+            return replace(cell, outcome="ERROR", code=failure_code(rung), message=failed(rung))
         return replace(
             cell, outcome="INCONCLUSIVE", code="not_measured", message="not measured at this rung"
         )

@@ -1,0 +1,212 @@
+"""`harness plan`: what a context will need in memory and time, before the hours are spent."""
+
+import re
+import sys
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+
+import click
+from rich import box
+from rich.table import Table
+
+from harness import outlook
+from harness.budget import Budget
+from harness.core.buffers import BufferCheck
+from harness.core.forecast import spoken
+from harness.core.preflight import MemoryPlan, gib
+from harness.errors import HarnessError, ServerError, SetupError
+from harness.measured import prefill_record
+from harness.preflight import Preflight, after_start, before_start
+from harness.report.text import encodable, rendered
+from harness.script import Script
+from harness.serverlog import explain, findings_of
+from harness.serving.session import Session, open_session
+from harness.settings import Settings, load, project_root
+from harness.store.lock import machine_lock
+
+WARM_UP_TOKENS = 600
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECASE)
+
+
+@click.command()
+@click.option("--ctx", "ctx_tokens", metavar="N", help="Context, tokens: 131072 or 128K.")
+@click.option("--depths", metavar="N,N", help="Rungs (default 2K, 8K, 32K … up to --ctx).")
+@click.option("--server-url", metavar="URL", help="A server that already runs.")
+@click.option("--server-bin", metavar="PATH", help="llama-server binary (or $LLAMA_SERVER).")
+@click.option("--server-args", metavar="ARGS", help="Its flags, as for pytest.")
+@click.option("--model", metavar="GGUF", help="Its model.")
+@click.option("--budget", "budget_s", type=float, metavar="S", help="Seconds a run may take.")
+@click.option("--max-buffer", metavar="SIZE", help="Largest buffer the device takes, such as 2GiB.")
+@click.option("--no-probe", is_flag=True, help="Start nothing: only the model's file is read.")
+def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
+    """Say what a run would need: memory by part, single buffers, and time.
+
+    Starts the server at that context, generates a little, and reads a short text (at most 2 % of
+    the budget, or of the forecast); nothing is recorded. Exit code: 0 nothing speaks against the
+    run, 1 something does.
+    """
+    settings = load({k: v for k, v in options.items() if v is not None}, project_root(Path.cwd()))
+    limit_bytes = None if max_buffer is None else size_bytes(max_buffer)
+    foreseen, _ = before_start(settings, max_buffer_bytes=limit_bytes)
+    if no_probe:
+        _show(settings, foreseen)
+        raise SystemExit(1 if foreseen.objections else 0)
+    with ExitStack() as stack:
+        stack.enter_context(machine_lock(f"harness plan --ctx {settings.ctx_tokens}"))
+        folder = settings.results / "logs"
+        log = folder / f"plan-{datetime.now():%Y%m%d-%H%M%S}.server.log"
+        try:
+            session = open_session(settings, log, _say)
+        except HarnessError:
+            _show(settings, foreseen)
+            raise
+        stack.callback(session.close)
+        ready = foreseen
+        if session.running is not None:
+            found = findings_of(session.running)
+            ready = after_start(settings, session, found, foreseen, max_buffer_bytes=limit_bytes)
+        try:
+            budget = _probed(settings, session)
+        except ServerError as error:
+            _show(settings, ready)
+            failure = explain(error, session.running)
+            for line in failure.log_tail[-12:]:
+                _say(f"  | {line}")
+            raise ServerError(f"while probing: {failure.message}", failure.cause) from error
+        _show(settings, ready)
+        over = _show_time(budget)
+    raise SystemExit(1 if over or ready.objections else 0)
+
+
+def size_bytes(text: str) -> int:
+    """A size such as `2GiB`, `4GB` or `2147483648`, bytes (GiB = 2^30, GB = 10^9).
+
+    Raises:
+        SetupError: no size.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None or float(match[1]) <= 0:
+        raise SetupError(f"--max-buffer {text}: expected a size such as 2GiB or 2147483648")
+    base = 1024.0 if match[3] else 1000.0
+    power = " kmgt".index((match[2] or " ").lower())
+    return round(float(match[1]) * float(base**power))
+
+
+# -- probing --------------------------------------------------------------------------------
+
+
+def _probed(settings: Settings, session: Session) -> Budget | str:
+    """The forecast after a short generation and a short reading, or why there is none."""
+    if session.identity.reduced:
+        return "no forecast: only a llama-server says how fast it reads"
+    script = Script(session.client, settings, native=True)
+    warm = session.client.chat(
+        script.filler("warm-up", WARM_UP_TOKENS),
+        max_tokens=settings.generate_tokens,
+        reuse=False,
+        ignore_eos=True,
+    )
+    deepest = settings.rung_depths[-1]
+    budget = Budget(
+        script.plan,
+        deepest,
+        limit_s=settings.budget_s,
+        again_s=0.0,
+        ratio=outlook.attention_share(session.gguf),
+    )
+    exchange = outlook.probe(
+        session.client, script, warm, deepest=deepest, budget_s=settings.budget_s
+    )
+    reading = exchange or warm
+    record = prefill_record(
+        reading, "cold_repeat", planned_cached_tokens=0, origin_ns=reading.started_ns
+    )
+    budget.learn(record.chunks, outlook.token_ms(warm))
+    read = reading.new_tokens or 0
+    _say(f"the server started with this context and generated; {read} tokens were read as a probe")
+    return budget
+
+
+# -- showing --------------------------------------------------------------------------------
+
+
+def _show(settings: Settings, preflight: Preflight) -> None:
+    _say(f"context {settings.ctx_tokens:,} tokens")
+    _print(_memory_table(preflight.memory))
+    for unknown in preflight.memory.unknown:
+        _say(f"not known: {unknown}")
+    if preflight.buffers is not None and preflight.limit is not None:
+        _print(_buffer_table(preflight.buffers))
+    elif preflight.memory.parts:
+        _say("single buffers: no device's limit is known; --max-buffer 2GiB gives one")
+    for objection in preflight.objections:
+        _say(f"objection: {objection}")
+
+
+def _memory_table(memory: MemoryPlan) -> Table:
+    table = _table("memory", "size", "from", "on")
+    for part in memory.parts:
+        table.add_row(part.name, gib(part.size_bytes), part.source, part.device or "-")
+    table.add_row("together", gib(memory.total_bytes), "", "")
+    if memory.free_bytes is not None:
+        table.add_row("free memory of the machine before", gib(memory.free_bytes), "", "")
+    return table
+
+
+def _buffer_table(check: BufferCheck) -> Table:
+    table = _table("largest single buffers", "size", "how", f"limit {gib(check.limit_bytes)}")
+    over = {buffer.kind for buffer in check.over}
+    for buffer in check.buffers:
+        table.add_row(
+            buffer.kind,
+            gib(buffer.total_bytes),
+            buffer.how,
+            "OVER" if buffer.kind in over else "fits",
+        )
+    return table
+
+
+def _show_time(budget: Budget | str) -> bool:
+    """Show the forecast; whether it speaks against the run."""
+    if isinstance(budget, str):
+        _say(budget)
+        return False
+    ahead = budget.forecast()
+    if not ahead:
+        _say("no forecast: the server told no batch times")
+        return False
+    table = _table("rung", "measured after about (90 % interval)")
+    for rung in ahead:
+        table.add_row(str(rung.depth), spoken(rung.until))
+    _print(table)
+    try:
+        budget.refuse_hopeless()
+    except SetupError as error:
+        _say(f"objection: {error}")
+        return True
+    if budget.limit_s is not None and ahead[-1].until.ms > budget.limit_s * 1e3:
+        _say(
+            "it may take longer than --budget; a run starts all the same, and stops where the "
+            "rest cannot fit any more"
+        )
+    return False
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _print(table: Table) -> None:
+    import shutil
+
+    width = shutil.get_terminal_size((100, 24)).columns
+    text = rendered(table, width=width, color=sys.stdout.isatty(), encoding=sys.stdout.encoding)
+    click.echo(text, nl=False)
+
+
+def _say(text: str) -> None:
+    click.echo(encodable(text, sys.stdout.encoding))
