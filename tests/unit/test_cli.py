@@ -8,10 +8,10 @@ from click.testing import CliRunner, Result
 
 from harness.cli import main
 from harness.core.baseline import key_of
-from harness.core.records import Footer, Rung
+from harness.core.records import Footer, MemorySample, Rung
 from harness.store.baselines import find_baseline, list_baselines
 from harness.store.runs import Recorder
-from tests.unit.made_up import ask, header, rung
+from tests.unit.made_up import GIB, ask, header, rung
 
 
 @pytest.fixture
@@ -207,3 +207,19 @@ def test_an_id_that_fits_several_runs(repo: Path) -> None:
     measured(repo, "20260101-000001-a")
     measured(repo, "20260101-000002-b")
     assert "fits 2 runs" in harness("judge", "20260101").output
+
+
+def test_a_run_whose_server_leaks_is_not_accepted(repo: Path) -> None:
+    samples = tuple(
+        MemorySample(
+            rss_bytes=4 * GIB, rss_anon_bytes=GIB + i * 128 * 3_300_000, generated_tokens=i * 128
+        )
+        for i in range(10)
+    )
+    leaking = rung(2048).model_copy(update={"memory": samples})
+    measured(repo, "20260101-000001-a", [leaking])
+    measured(repo, "20260101-000002-b", [leaking])
+    done = harness("baseline", "update")
+    assert done.exit_code == 3
+    assert "server memory at 2048 is LEAK" in done.output
+    assert not list(list_baselines(repo / "baselines"))

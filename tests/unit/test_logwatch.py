@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.logpatterns import PATTERNS
-from harness.core.logwatch import MIB, LogFindings, new_warnings, normalise, scan
+from harness.core.logwatch import MIB, LogFindings, new_warnings, normalise, scan, telling
 
 LOGS = Path(__file__).parent / "data" / "logs"
 
@@ -223,3 +223,14 @@ def test_any_text_is_read(lines: list[str]) -> None:
 def test_every_pattern_has_its_own_code_and_meaning() -> None:
     assert len({p.code for p in PATTERNS}) == len(PATTERNS)
     assert all(p.means for p in PATTERNS)
+
+
+def test_telling_lines_are_warnings_failures_and_known_patterns_in_order() -> None:
+    lines = [
+        "0.02.150.426 I slot launch_slot_: id  0 | task 2 | processing task, is_child = 0",
+        "ggml_vulkan: Failed to allocate pinned memory (ErrorOutOfDeviceMemory)",
+        "0.00.097.104 W srv          init: something to look at",
+        "0.00.097.104 I srv  update_slots: forcing full prompt re-processing due to lack of cache",
+        "0.00.097.104 W llama_context: n_ctx_seq (8192) < n_ctx_train (4194304)",
+    ]
+    assert telling(lines) == (lines[1], lines[2], lines[3])

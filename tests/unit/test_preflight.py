@@ -114,3 +114,9 @@ def test_a_cache_setting_is_read_from_flags_with_the_servers_defaults() -> None:
 def test_sizes_are_in_binary_units() -> None:
     assert gib(2 * GIB) == "2.00 GiB"
     assert gib(5.8 * MIB) == "5.8 MiB"
+
+
+def test_what_theory_cannot_tell_is_handed_on() -> None:
+    odd = {**QWEN35_2B, "general.architecture": "brandnew", "brandnew.block_count": 2}
+    plan = by_theory(GIB, CacheSettings().theory(odd, 8192), None)
+    assert any("brandnew" in unknown for unknown in plan.unknown), plan.unknown
