@@ -97,6 +97,7 @@ class Campaign:
                 server=self._session.identity,
                 model=self._session.model,
                 label=settings.label,
+                profile=settings.profile,
             )
             self._baseline = find_baseline(settings.baselines, key_of(header))
             recorder = Recorder(settings.results, header)

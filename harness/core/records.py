@@ -211,7 +211,11 @@ class ServerIdentity(Strict):
 
 
 class Header(Strict):
-    """First line of a record."""
+    """First line of a record.
+
+    `profile` is the profile of `harness.toml` it was measured with; it is not part of a
+    baseline's key.
+    """
 
     kind: Literal["header"] = "header"
     schema_version: int = SCHEMA_VERSION
@@ -223,6 +227,7 @@ class Header(Strict):
     server: ServerIdentity
     model: ModelIdentity
     label: str | None = None
+    profile: str | None = None
 
 
 class Control(Strict):

@@ -60,6 +60,7 @@ def _heading(record: RunRecord) -> Iterator[str]:
     yield (
         f"{header.model.name} on {header.machine.cpu} ({header.machine.machine_class}), "
         f"server {header.server.origin} {header.server.build}, ctx {header.plan.ctx_tokens}"
+        + (f", profile {header.profile}" if header.profile else "")
     )
     if header.server.reduced:
         yield (

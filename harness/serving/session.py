@@ -7,17 +7,25 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
+from harness.core.flags import (
+    key_of,
+    noted_env,
+    noted_of,
+    pairs,
+    with_defaults,
+    without_secrets,
+)
 from harness.core.records import ModelIdentity, ServerIdentity
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.serving.client import Client
 from harness.serving.embedded import unknown_flags
-from harness.serving.flags import key_of, noted_of, pairs, with_defaults, without_secrets
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
 from harness.serving.launch import (
     LOOPBACK,
@@ -170,7 +178,7 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
             *(sys.executable, "-m", "harness.serving.embedded"),
             *with_defaults(given, defaults),
         ]
-    spec = LaunchSpec(tuple(argv), port, log_path)
+    spec = LaunchSpec(tuple(argv), port, log_path, settings.env)
     running = RunningServer(spec)
     client = Client(
         spec.base_url, api_key=flag_value(given, "--api-key"), idle_limit_s=settings.idle_timeout_s
@@ -182,7 +190,7 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         origin = "binary" if binary else "embedded"
         return Session(
             client=client,
-            identity=_identity(origin, props, shown, reduced=props is None),
+            identity=_identity(origin, props, shown, reduced=props is None, env=settings.env),
             model=model_identity(gguf) if gguf else _model_of(props, listed, local=True),
             pid=running.pid,
             running=running,
@@ -240,7 +248,12 @@ def _described(client: Client) -> tuple[Props | None, ListedModel | None]:
 
 
 def _identity(
-    origin: str, props: Props | None, argv: "list[str] | tuple[()]", *, reduced: bool
+    origin: str,
+    props: Props | None,
+    argv: "list[str] | tuple[()]",
+    *,
+    reduced: bool,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> ServerIdentity:
     props = props or Props()
     build = inert(props.build_info or "unknown", _NAME_CHARS)
@@ -258,7 +271,7 @@ def _identity(
         n_ctx=n_ctx or None,
         reduced=reduced,
         key=key,
-        noted=noted_of(argv),
+        noted=noted_of(argv) | noted_env(env),
     )
 
 
