@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
+from harness.core.as_asked import discrepancies, other_build
 from harness.core.flags import (
     key_of,
     noted_env,
@@ -22,6 +23,7 @@ from harness.core.flags import (
     with_defaults,
     without_secrets,
 )
+from harness.core.logwatch import scan
 from harness.core.records import ModelIdentity, ServerIdentity
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.serving.client import Client
@@ -90,6 +92,7 @@ def open_session(settings: Settings, log_path: Path, say: Say) -> Session:
     """
     session = _attach(settings, say) if settings.server_url else _start(settings, log_path, say)
     try:
+        _refuse_other_than_asked(session, settings)
         _refuse_small_context(session.identity.n_ctx, settings)
     except HarnessError:
         session.close()
@@ -317,3 +320,20 @@ def _refuse_small_context(n_ctx: int | None, settings: Settings) -> None:
             f"with -c {deepest} -np 1 (and YaRN flags if the model was trained shorter), or lower "
             "--ctx"
         )
+
+
+def _refuse_other_than_asked(session: Session, settings: Settings) -> None:
+    wrong = [other_build(session.identity.build, settings.expect_build)]
+    running = session.running
+    if running is not None:
+        found = scan(running.log_lines())
+        n_ctx, device = session.identity.n_ctx, settings.expect_device
+        wrong += discrepancies(session.identity.argv, found, n_ctx=n_ctx, device=device)
+    elif settings.expect_device is not None:
+        raise SetupError(
+            f"--expect-device {settings.expect_device} cannot be checked on a server that already "
+            "runs (--server-url); start it here with --server-bin, or drop that option"
+        )
+    if clauses := [clause for clause in wrong if clause]:
+        log = f"; its log is {running.spec.log_path}" if running is not None else ""
+        raise SetupError(f"the server is not what was asked for: {'; '.join(clauses)}{log}")
