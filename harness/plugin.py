@@ -82,6 +82,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="INCONCLUSIVE and NO_BASELINE fail instead of skipping (default when CI=true)",
     )
     group.addoption(
+        "--resume",
+        dest="harness_resume",
+        action="store_const",
+        const=True,
+        default=None,
+        help="go on with the last run of this plan, if it was cut short and nothing has changed",
+    )
+    group.addoption(
+        "--save-slots",
+        dest="harness_save_slots",
+        action="store_const",
+        const=True,
+        default=None,
+        help="keep each rung's KV cache in the results until the run is complete (as --resume)",
+    )
+    group.addoption(
         "--report",
         dest="harness_report",
         metavar="PATH",
@@ -103,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "smoke: a few seconds on a small context")
     given = {
         dest: value
-        for dest in (*(o[1] for o in _OPTIONS), "strict")
+        for dest in (*(o[1] for o in _OPTIONS), "strict", "resume", "save_slots")
         if (value := config.getoption(f"harness_{dest}")) is not None
     }
     try:

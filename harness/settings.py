@@ -70,6 +70,8 @@ class Settings(BaseModel):
     wait_lock_s: float = 0.0
     wait_quiet_s: float | None = None
     budget_s: float | None = None
+    resume: bool = False
+    save_slots: bool = False
 
     def band_of(self, metric: str) -> float:
         """Noise band of a metric as a share: its own, else general, else default."""

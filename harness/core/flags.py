@@ -44,7 +44,7 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
 _PLUMBING = (
     *("-m", "--model", "--port", "--host", "-a", "--alias", "--log-file", "--metrics", "--slots"),
     *("--no-webui", "--no-ui", "--timeout", "-to", "-lv", "--verbosity", "--fit", "-fit"),
-    *("--cache-ram", "-cram", "--ctx-checkpoints", "-ctxcp"),
+    *("--cache-ram", "-cram", "--ctx-checkpoints", "-ctxcp", "--slot-save-path"),
 )
 
 Value = str | int | float | bool | None

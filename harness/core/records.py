@@ -4,6 +4,9 @@ A record file is JSON Lines. The first line is a `Header`; then `Control`, `Rung
 in the order things happened; a `Footer` ends a climb that finished. Heatmap and fuzz come after it,
 as `ProbeAsk` and `Event` lines. A reader may drop a torn last line. Samples are raw; every summary
 is derived. Absent is `None` with a reason, never 0 or NaN.
+
+A run that was cut short and resumed goes on in the same file, after an `Event` `resumed`: each
+stretch is a *sitting*, with controls of its own. Of a rung measured twice the last line counts.
 """
 
 from typing import Annotated, Any, Literal
@@ -13,6 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
 """Code of the event that says that another tool measured what a record holds."""
+RESUMED = "resumed"
+"""Code of the event that begins a later sitting of a run that was cut short."""
+REGAINED = "regained"
+"""Code of the event that says how a resumed run got its document back into the KV cache."""
+CURVE = "curve"
+"""Code of the event that keeps a long prefill's curve while it is still being read."""
 
 
 class Strict(BaseModel):
@@ -231,9 +240,10 @@ class Header(Strict):
 
 
 class Control(Strict):
-    """The small request at depth 0, before or after the climb (A-B-A)."""
+    """The small request at depth 0, before or after the climb (A-B-A) of a sitting."""
 
     kind: Literal["control"] = "control"
+    sitting: int = 1
     position: Literal["before", "after"]
     prefills: tuple[Prefill, ...]
     generations: tuple[Generation, ...]
@@ -243,6 +253,7 @@ class Rung(Strict):
     """All that was measured at one depth; `failure` when it could not be finished."""
 
     kind: Literal["rung"] = "rung"
+    sitting: int = 1
     depth: int
     document_tokens: int
     prefills: tuple[Prefill, ...] = ()
@@ -314,6 +325,11 @@ class RunRecord(Strict):
     def imported(self) -> bool:
         """Whether another tool measured it, which asked no questions and watched nothing."""
         return any(event.code == IMPORTED for event in self.events)
+
+    @property
+    def sittings(self) -> int:
+        """In how many sittings it was measured: 1, and one more each time it was resumed."""
+        return 1 + sum(event.code == RESUMED for event in self.events)
 
     def rung(self, depth: int) -> Rung | None:
         """The rung measured at `depth`, the latest when it was measured twice."""

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import sys
@@ -162,6 +163,9 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
     ]
     if not hub_model:
         defaults.insert(0, (("--model", "-m"), str(model_path)))
+    if (slots := slots_folder(settings)) is not None:
+        slots.mkdir(parents=True, exist_ok=True)
+        defaults.append((("--slot-save-path",), f"{slots.resolve()}{os.sep}"))
     batch_flags = ("-b", "--batch-size"), ("-ub", "--ubatch-size")
     if not any(flag_value(given, *names) for names in batch_flags):
         defaults += [(names, str(_BATCH_TOKENS)) for names in batch_flags]
@@ -203,6 +207,12 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         client.close()
         running.stop()
         raise
+
+
+def slots_folder(settings: Settings) -> Path | None:
+    """Where a server of ours may save its slots, `None` when it is not to."""
+    wanted = settings.resume or settings.save_slots
+    return settings.results / "slots" if wanted and not settings.server_url else None
 
 
 def reference_model() -> Path:
