@@ -142,6 +142,7 @@ def test_another_interpreter_or_run_id_is_no_change() -> None:
 
 def test_another_ladder_is_another_plan() -> None:
     assert not same_plan(header(), header((2048, 4096)))
+    assert not same_plan(header(), header().model_copy(update={"profile": "rocm"}))
 
 
 def test_failed_rungs_are_measured_again() -> None:
