@@ -97,10 +97,14 @@ class Budget:
 
     # -- during the climb --------------------------------------------------------------------
 
+    def finished(self, depth: int) -> None:
+        """The rungs up to `depth` need no more time."""
+        self._works = [work for work in self._works if work.depth > depth]
+
     def reached(self, depth: int, tokens: int) -> None:
         """The rung at `depth` is measured, its document of `tokens` read."""
         self._reached_tokens = tokens
-        self._works = [work for work in self._works if work.depth > depth]
+        self.finished(depth)
 
     def refuse_rung(self, depth: int, tokens: int) -> None:
         """Stop before a rung whose reading alone would pass the budget.

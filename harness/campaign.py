@@ -20,11 +20,13 @@ from harness.machine.watch import MachineWatcher
 from harness.ports import Reporter
 from harness.preflight import Preflight, after_start, before_start
 from harness.probes import ProbeKind, Probes
+from harness.resume import find_resumption
 from harness.runner import Runner
 from harness.script import Script
 from harness.serverlog import explain, findings_of
-from harness.serving.session import Session, open_session
+from harness.serving.session import Session, open_session, slots_folder
 from harness.settings import Settings
+from harness.slots import Slots
 from harness.store.baselines import find_baseline
 from harness.store.lock import machine_lock
 from harness.store.runs import Recorder, check_writable, new_run_id, read_run
@@ -104,9 +106,20 @@ class Campaign:
                 server=self._session.identity,
                 model=self._session.model,
                 label=settings.label,
+                profile=settings.profile,
             )
             self._baseline = find_baseline(settings.baselines, key_of(header))
-            recorder = Recorder(settings.results, header)
+            resumption = None
+            if settings.resume and self.deepest is not None:
+                resumption = find_resumption(
+                    settings.results, header, self._reporter.say, now=datetime.now(), log=log.name
+                )
+            if resumption is not None:
+                recorder = Recorder.resume(resumption.path)
+                recorder.append(resumption.event(datetime.now()))
+                script.go_on(resumption.sitting, resumption.asks)
+            else:
+                recorder = Recorder(settings.results, header)
             self.record_path = recorder.path
             self._stack.callback(recorder.close)
             recorder.append(self._preflight(self._session, foreseen))
@@ -127,6 +140,8 @@ class Campaign:
                 settings=settings,
                 undecided=self._undecided,
                 deepest=self.deepest or 0,
+                resumption=resumption,
+                slots=self._slots(recorder),
             )
             self._probes = Probes(
                 self._session,
@@ -164,6 +179,13 @@ class Campaign:
             if objection not in foreseen.objections:
                 self._reporter.say(f"preflight: {objection}")
         return ready.event()
+
+    def _slots(self, recorder: Recorder) -> Slots | None:
+        """Where documents are kept for a later sitting, if that was asked for and can be had."""
+        folder = slots_folder(self.settings)
+        if folder is None or self.session.running is None or self.session.identity.reduced:
+            return None
+        return Slots(self.session.client, folder, recorder.path.stem, recorder.append)
 
     def _wait_for_quiet(self) -> None:
         limit_s = self.settings.wait_quiet_s

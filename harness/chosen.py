@@ -17,9 +17,11 @@ from harness.store.history import read_history
 from harness.store.runs import list_runs, read_run
 
 
-def settings_for(results: Path | None, baselines: Path | None) -> Settings:
-    """Settings of the project the command is called in, with these folders if given."""
-    given = {"results": results, "baselines": baselines}
+def settings_for(
+    results: Path | None, baselines: Path | None, profile: str | None = None
+) -> Settings:
+    """Settings of the project the command is called in, with these folders and profile if given."""
+    given = {"results": results, "baselines": baselines, "profile": profile}
     return load({k: v for k, v in given.items() if v is not None}, project_root(Path.cwd()))
 
 

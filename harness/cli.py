@@ -60,6 +60,7 @@ _results = click.option("--results", type=click.Path(path_type=Path), help="Fold
 _baselines = click.option(
     "--baselines", type=click.Path(path_type=Path), help="Folder of accepted baselines."
 )
+_profile = click.option("--profile", help="Settings of this profile of harness.toml (its bands).")
 
 
 @main.group()
@@ -71,6 +72,7 @@ def baseline() -> None:
 @click.argument("runs", nargs=-1)
 @_results
 @_baselines
+@_profile
 @click.option("--add", is_flag=True, help="Keep the accepted runs and add these to them.")
 @click.option("--force", is_flag=True, help="Accept despite objections; needs --reason.")
 @click.option("--reason", help="Why; kept in the baseline file.")
@@ -79,6 +81,7 @@ def baseline_update(
     runs: tuple[str, ...],
     results: Path | None,
     baselines: Path | None,
+    profile: str | None,
     add: bool,
     force: bool,
     reason: str | None,
@@ -88,7 +91,7 @@ def baseline_update(
 
     Refused unless at least two runs agree within the band, and under CI.
     """
-    settings = _settings(results, baselines)
+    settings = _settings(results, baselines, profile=profile)
     if os.environ.get("CI", "").lower() in ("1", "true") and not dry_run:
         raise SetupError(
             "CI is set: baselines are accepted by people, on their own machine; use --dry-run to "
@@ -221,19 +224,21 @@ def baseline_prune(results: Path | None, baselines: Path | None, yes: bool) -> N
 @click.option(
     "--baseline", "baseline_file", type=click.Path(path_type=Path), help="Judge against this file."
 )
+@_profile
 @click.option("--band", type=float, help="Noise band for every metric, a share such as 0.10.")
 def judge(
     run: str | None,
     results: Path | None,
     baselines: Path | None,
     baseline_file: Path | None,
+    profile: str | None,
     band: float | None,
 ) -> None:
     """Judge a recorded RUN again (by default the newest one).
 
     Exit code: 0 PASS, 1 REGRESSED, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
     """
-    settings = _settings(results, baselines, band=band)
+    settings = _settings(results, baselines, band=band, profile=profile)
     record = run_named(run, settings)
     against = (
         read_baseline(baseline_file)
@@ -253,9 +258,13 @@ def judge(
 
 
 def _settings(
-    results: Path | None, baselines: Path | None, *, band: float | None = None
+    results: Path | None,
+    baselines: Path | None,
+    *,
+    band: float | None = None,
+    profile: str | None = None,
 ) -> Settings:
-    given = {"results": results, "baselines": baselines, "band": band}
+    given = {"results": results, "baselines": baselines, "band": band, "profile": profile}
     return load({k: v for k, v in given.items() if v is not None}, project_root(Path.cwd()))
 
 

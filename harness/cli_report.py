@@ -45,6 +45,7 @@ _results = click.option("--results", help="Folder of run records, or a URL that 
 _baselines = click.option(
     "--baselines", type=click.Path(path_type=Path), help="Folder of accepted baselines."
 )
+_profile = click.option("--profile", help="Settings of this profile of harness.toml (its bands).")
 _output = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Where to write; else standard output."
 )
@@ -60,6 +61,7 @@ def attach(group: click.Group) -> None:
 @click.argument("runs", nargs=-1)
 @_results
 @_baselines
+@_profile
 @click.option(
     "-o",
     "--output",
@@ -73,6 +75,7 @@ def report(
     runs: tuple[str, ...],
     results: str | None,
     baselines: Path | None,
+    profile: str | None,
     output: Path | None,
     no_history: bool,
     markdown: bool,
@@ -83,7 +86,7 @@ def report(
     Several runs, also of several machines, stand side by side; the first one's baseline is drawn.
     A URL as --results is where the history is from; RUNS are then those of the usual folder.
     """
-    settings = settings_for(_folder(results), baselines)
+    settings = settings_for(_folder(results), baselines, profile)
     chosen = judged_runs(runs or (None,), settings)
     points: tuple[Point, ...] = ()
     if not no_history:

@@ -12,8 +12,9 @@ FAST_TOK_S = 200.0
 class RungDraft:
     """What has been measured of a rung so far, and the prompt its generation repeats send."""
 
-    def __init__(self, depth: int, document_tokens: int) -> None:
+    def __init__(self, depth: int, document_tokens: int, sitting: int = 1) -> None:
         self.depth = depth
+        self.sitting = sitting
         self.document_tokens = document_tokens
         self.prefills: list[Prefill] = []
         self.asks: list[AskRecord] = []
@@ -37,6 +38,7 @@ class RungDraft:
         """The record of what has been measured so far."""
         return Rung(
             depth=self.depth,
+            sitting=self.sitting,
             document_tokens=self.document_tokens,
             prefills=tuple(self.prefills),
             asks=tuple(self.asks),

@@ -34,10 +34,13 @@ SKIPPING = ("INCONCLUSIVE", "NO_BASELINE")
 _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
     ("--ctx", "ctx_tokens", "N", "context to test up to, tokens: 131072 or 128K (default 8192)"),
     ("--depths", "depths", "N,N", "rungs to measure (default 2K, 8K, 32K, 128K … up to --ctx)"),
+    ("--profile", "profile", "NAME", "a configuration of harness.toml, [profiles.NAME]"),
     ("--server-url", "server_url", "URL", "measure a server that already runs"),
     ("--server-bin", "server_bin", "PATH", "llama-server binary to start (or $LLAMA_SERVER)"),
     ("--server-args", "server_args", "ARGS", "more flags for it: --server-args='-t 8', with the ="),
     ("--model", "model", "GGUF", "model for the server that is started"),
+    ("--expect-device", "expect_device", "NAME", "refuse a server that computes elsewhere"),
+    ("--expect-build", "expect_build", "TEXT", "refuse a server of another build"),
     ("--background", "background", "KIND", "document: plain (default) or hard (decoys, noise)"),
     ("--haystack-seed", "seed", "N", "seed of document, needles and questions (default 0)"),
     ("--repeats", "repeats", "N", "generation repeats at every rung (default 6)"),
@@ -80,6 +83,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="INCONCLUSIVE and NO_BASELINE fail instead of skipping (default when CI=true)",
     )
     group.addoption(
+        "--resume",
+        dest="harness_resume",
+        action="store_const",
+        const=True,
+        default=None,
+        help="go on with the last run of this plan, if it was cut short and nothing has changed",
+    )
+    group.addoption(
+        "--save-slots",
+        dest="harness_save_slots",
+        action="store_const",
+        const=True,
+        default=None,
+        help="keep each rung's KV cache in the results until the run is complete (as --resume)",
+    )
+    group.addoption(
         "--report",
         dest="harness_report",
         metavar="PATH",
@@ -101,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "smoke: a few seconds on a small context")
     given = {
         dest: value
-        for dest in (*(o[1] for o in _OPTIONS), "strict")
+        for dest in (*(o[1] for o in _OPTIONS), "strict", "resume", "save_slots")
         if (value := config.getoption(f"harness_{dest}")) is not None
     }
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import psutil
 
 from harness.core.buffers import BufferCheck
+from harness.core.flags import cache_settings
 from harness.core.logwatch import LogFindings
 from harness.core.preflight import (
     MemoryPlan,
@@ -19,7 +20,6 @@ from harness.core.preflight import (
 )
 from harness.core.records import Event
 from harness.machine.vulkan import VulkanDevice, vulkan_devices
-from harness.serving.flags import cache_settings
 from harness.serving.gguf_file import GgufInfo
 from harness.serving.session import Session, served_model
 from harness.settings import Settings

@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from harness import outlook
 from harness.budget import Budget
+from harness.controls import REST_S, Controls
 from harness.core import cells
 from harness.core.answer_budget import larger_budget
 from harness.core.needles import ORDERS, Order
 from harness.core.records import (
+    CURVE,
     AskRecord,
-    Control,
     Event,
     Failure,
     Footer,
@@ -26,6 +27,7 @@ from harness.core.records import (
     Rung,
     Timed,
 )
+from harness.core.sittings import climb_ms
 from harness.counts import (
     refuse_cut_question,
     refuse_impossible_reuse,
@@ -37,21 +39,16 @@ from harness.errors import OverBudgetError, ServerError
 from harness.measured import ask_record, generation_record, prefill_record
 from harness.ports import MemoryReader, Reporter, Undecided, Watcher
 from harness.prefill_progress import PrefillProgress, cliff_sentence
+from harness.regain import regain
+from harness.resume import Resumption
 from harness.script import Script
 from harness.serverlog import explain, log_event, newest_lines
 from harness.serving.client import Exchange
 from harness.serving.session import Session
 from harness.settings import Settings
+from harness.slots import Slots
 from harness.store.runs import Recorder
 
-CONTROL_TOKENS = 160
-CONTROL_REPEATS = 3
-REST_S = 0.01
-"""A fast generation is read with a rest of `REST_S`: reading each token at once takes a CPU
-server's cores from it (3.6 % spread between runs and a sixth of the speed, 2 cores)."""
-CONTROL_S = 0.2
-"""A control shorter than this is mostly noise: a fast server generates up to 4 times as much."""
-WARM_UP_TOKENS = 600
 MAX_ASKS = 9
 MAX_COLD_READINGS = 4
 _READING_S = 0.3
@@ -75,6 +72,8 @@ class Runner:
         settings: Settings,
         undecided: Undecided,
         deepest: int,
+        resumption: Resumption | None = None,
+        slots: Slots | None = None,
     ) -> None:
         self._session = session
         self._client = session.client
@@ -83,16 +82,21 @@ class Runner:
         self._reporter = reporter
         self._memory = memory
         self._watcher = watcher
-        self._origin_ns = time.perf_counter_ns()
+        self._resumption = resumption
+        self._slots = slots
+        self._sitting = resumption.sitting if resumption is not None else 1
+        since_ns = round(resumption.offset_s * 1e9) if resumption is not None else 0
+        self._origin_ns = time.perf_counter_ns() - since_ns
         self._settings = settings
         self._undecided = undecided
         self._deepest = deepest
         self._started_s = time.perf_counter()
         self._cold: dict[int, list[Prefill]] = {}
         self._climb_ms = 0.0
-        self._control_tokens = settings.generate_tokens
         self._reached_tokens = 0
-        self._prefilled_tokens = 0
+        self._prefilled_tokens = (
+            cells.prefilled_tokens(resumption.record) if resumption is not None else 0
+        )
         self._generated_tokens = 0
         self._budget = Budget(
             script.plan,
@@ -101,7 +105,17 @@ class Runner:
             again_s=settings.remeasure_s,
             ratio=outlook.attention_share(session.gguf),
         )
-        self.rungs: dict[int, Rung] = {}
+        self._controls = Controls(
+            self._client,
+            script,
+            watcher,
+            generate_tokens=settings.generate_tokens,
+            origin_ns=self._origin_ns,
+            sitting=self._sitting,
+        )
+        self.rungs: dict[int, Rung] = dict(resumption.rungs) if resumption is not None else {}
+        for depth in self.rungs:
+            self._budget.finished(depth)
         self.failure: Failure | None = None
 
     @property
@@ -118,18 +132,13 @@ class Runner:
 
     def begin(self) -> None:
         """The machine's pace, short warm-up, first control, cold repeats of the short rungs."""
-        self._pace("before")
-        text = self._script.filler("warm-up", WARM_UP_TOKENS)
-        warm = self._chat(
-            text, max_tokens=self._settings.generate_tokens, reuse=False, ignore_eos=True
-        )
-        self._control_tokens = self._settings.generate_tokens * _times_longer(warm)
-        self._prefilled_tokens += warm.new_tokens or 0
-        self._control("before")
+        self._recorder.append(self._controls.pace("before"))
+        warm = self._controls.warm_up()
+        self._recorder.append(self._controls.measure("before"))
         if not self._script.native:
             return
         for depth, repeats in self.plan.cold_repeats.items():
-            if depth > self._deepest:
+            if depth > self._deepest or depth in self.rungs:
                 continue
             for _ in range(repeats):
                 exchange = self._prefill(depth, reuse=False)
@@ -176,8 +185,10 @@ class Runner:
         """Second control (A-B-A) and the record's footer."""
         stopped = self.failure is not None and self.failure.cause != "OVER_BUDGET"
         if not stopped and self.rungs:
-            self._control("after")
-            self._pace("after")
+            self._recorder.append(self._controls.measure("after"))
+            self._recorder.append(self._controls.pace("after"))
+            if self._slots is not None:
+                self._slots.discard()
         self._finish()
 
     def abandon(self, message: str) -> None:
@@ -199,7 +210,7 @@ class Runner:
             Footer(
                 ended_at=_now(),
                 complete=self.failure is None,
-                prefilled_tokens=self._prefilled_tokens,
+                prefilled_tokens=self._prefilled_tokens + self._controls.new_tokens,
                 elapsed_s=time.perf_counter() - self._started_s,
                 failure=self.failure,
             )
@@ -208,7 +219,7 @@ class Runner:
     # -- one rung ----------------------------------------------------------------------------
 
     def _measure(self, depth: int) -> None:
-        draft = RungDraft(depth, self._script.segment(depth).total_tokens)
+        draft = RungDraft(depth, self._script.segment(depth).total_tokens, self._sitting)
         draft.prefills = list(self._cold.get(depth, ()))
         if self.failure is not None:
             draft.failure = self.failure
@@ -239,6 +250,7 @@ class Runner:
 
     def _measure_rung(self, draft: RungDraft) -> None:
         if self._script.native:
+            self._regain(draft.depth)
             self._climb(draft)
         self._sample_memory(draft)
         self._watcher.mark()
@@ -323,6 +335,33 @@ class Runner:
         draft.prefills.append(prefill)
         self._climb_ms = prefill.wall_ms + (self._climb_ms if kind == "climb" else 0.0)
         self._reached_tokens = total
+        if self._slots is not None:
+            self._slots.save(draft.depth, total, self._climb_ms)
+
+    def _regain(self, depth: int) -> None:
+        """Have the document of the finished rungs below `depth` in the KV cache again."""
+        below = [d for d in self.rungs if d < depth]
+        if self._resumption is None or self._reached_tokens or not below:
+            return
+
+        def again(order: Order) -> AskRecord:
+            known = RungDraft(max(below), self._script.segment(max(below)).total_tokens)
+            self._ask(known, order)
+            return known.asks[-1]
+
+        event, self._reached_tokens = regain(
+            max(below),
+            self._resumption.record,
+            self._slots,
+            prefill=lambda reuse: self._prefill(max(below), reuse=reuse),
+            ask=again,
+        )
+        self._recorder.append(event)
+        self._reporter.say(event.message)
+        self._climb_ms = climb_ms(self._resumption.record, max(below))
+
+    def _keep_curve(self, depth: int, points: list[tuple[int, float]]) -> None:
+        self.event(CURVE, "", depth=depth, sitting=self._sitting, points=points)
 
     def _prefill(self, depth: int, *, reuse: bool, climbing: bool = False) -> Exchange:
         self._session.check_alive("waiting for the next request")
@@ -331,6 +370,7 @@ class Runner:
             self._budget,
             self._reporter,
             lambda: newest_lines(self._session.running),
+            self._keep_curve,
             climbing=climbing,
         )
         try:
@@ -418,42 +458,6 @@ class Runner:
         self._generated_tokens += record.predicted_tokens
         self._sample_memory(draft)
 
-    def _pace(self, position: str) -> None:
-        self.event("pace", "the machine's own pace", position=position, **self._watcher.pace())
-
-    def _control(self, position: str) -> None:
-        text = self._script.filler("control", CONTROL_TOKENS)
-        exchanges = [
-            self._chat(
-                text,
-                max_tokens=self._control_tokens,
-                reuse=False,
-                ignore_eos=True,
-                pause_s=REST_S if self._control_tokens > self._settings.generate_tokens else 0.0,
-            )
-            for _ in range(CONTROL_REPEATS)
-        ]
-        self._prefilled_tokens += sum(x.new_tokens or 0 for x in exchanges)
-        self._recorder.append(
-            Control.model_validate(
-                {
-                    "position": position,
-                    "prefills": [
-                        prefill_record(
-                            x, "cold_repeat", planned_cached_tokens=0, origin_ns=self._origin_ns
-                        )
-                        for x in exchanges
-                    ],
-                    "generations": [
-                        generation_record(x, origin_ns=self._origin_ns).model_copy(
-                            update={"new_tokens": None}
-                        )
-                        for x in exchanges
-                    ],
-                }
-            )
-        )
-
     def _chat(
         self,
         text: str,
@@ -478,12 +482,6 @@ class Runner:
     def event(self, code: str, message: str, **data: object) -> None:
         """Put something about the run as a whole on the record."""
         self._recorder.append(Event(code=code, message=message, data=dict(data)))
-
-
-def _times_longer(warm: Exchange) -> int:
-    """1, 2 or 4: how many times longer a control must be to last `CONTROL_S`."""
-    took_s = (warm.timings.get("predicted_ms") or warm.wall_ms) / 1e3
-    return next((times for times in (1, 2) if times * took_s >= CONTROL_S), 4)
 
 
 def _now() -> str:

@@ -1,13 +1,14 @@
 """The prompts of a run: the growing document, its questions, and how the template wraps them."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.core.background import lines
 from harness.core.failures import ForeignOrigin
 from harness.core.haystack import Segment, grow, plan_distractors, plan_ladder
 from harness.core.needles import Ask, CodeSource, Needle, Order, make_ask, needle_names
 from harness.core.plan import make_plan
+from harness.core.records import AskRecord
 from harness.errors import ServerError
 from harness.serving.client import Client
 from harness.settings import Settings
@@ -92,6 +93,14 @@ class Script:
         ask = make_ask(needles, self.codes, order, self._rng)
         self._controls.append(ask.control.code)
         return ask
+
+    def go_on(self, sitting: int, asked: Iterable[AskRecord]) -> None:
+        """Draw other controls and orders than earlier sittings, whose controls count as foreign."""
+        seed = f"{self.plan.seed}/sitting {sitting}"
+        self._rng = random.Random(f"asks/{seed}")
+        controls = [a.expected[a.control_number] for a in asked if a.control_number is not None]
+        self._controls += controls
+        self.codes.go_on(random.Random(f"codes/{seed}"), controls)
 
     def foreign_codes(self, ask: Ask) -> dict[str, ForeignOrigin]:
         """Codes `ask` does not ask for: other rungs' needles and earlier requests' controls."""

@@ -3,8 +3,6 @@
 import math
 import os
 import re
-import shlex
-import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harness.core.heatmap import NEEDLE_TOKENS
 from harness.core.metrics import METRICS
 from harness.errors import SetupError
+from harness.profiles import layered, profile_layer
 
 DEFAULT_CTX_TOKENS = 8192
 MINIMUM_DEPTH = 1024
@@ -39,6 +38,10 @@ class Settings(BaseModel):
     server_args: tuple[str, ...] = ()
     model: str | None = None
     api_key: str | None = None
+    profile: str | None = None
+    env: dict[str, str] = {}
+    expect_device: str | None = None
+    expect_build: str | None = None
 
     fill: float = 0.90
     seed: int = 0
@@ -67,6 +70,8 @@ class Settings(BaseModel):
     wait_quiet_s: float | None = None
     budget_s: float | None = None
     remeasure_s: float | None = None
+    resume: bool = False
+    save_slots: bool = False
 
     def band_of(self, metric: str) -> float:
         """Noise band of a metric as a share: its own, else general, else default."""
@@ -124,13 +129,16 @@ def project_root(start: Path) -> Path:
 def load(
     options: Mapping[str, object], root: Path, environ: Mapping[str, str] = os.environ
 ) -> Settings:
-    """Settings from `options` (only those given) over the files in `root` over the defaults.
+    """Settings from `options` (only those given) over a profile over the file in `root`.
 
     Raises:
-        SetupError: an unknown key, a wrong value, or options that contradict each other.
+        SetupError: an unknown key or profile, a wrong value, or options that contradict each other.
     """
-    merged: dict[str, Any] = dict(_file_settings(root))
-    merged.update(options)
+    file = dict(_file_settings(root))
+    profiles = file.pop("profiles", None)
+    name = options.get("profile", file.get("profile"))
+    profile = _renamed(profile_layer(profiles, str(name))) if name is not None else {}
+    merged = layered(file, profile, options)
     if merged.get("ctx_tokens") is not None:
         merged["ctx_tokens"] = tokens(merged["ctx_tokens"], "--ctx")
     if merged.get("depths") is not None:
@@ -140,8 +148,8 @@ def load(
         merged["heatmap"] = _shape(merged["heatmap"])
     if merged.get("fuzz_ctx") is not None:
         merged["fuzz_ctx"] = tokens(merged["fuzz_ctx"], "--fuzz-ctx")
-    if isinstance(args := merged.get("server_args"), str):
-        merged["server_args"] = tuple(split_arguments(args))
+    if isinstance(merged.get("env"), dict):
+        merged["env"] = {k: str(v) for k, v in merged["env"].items()}
     if merged.get("server_bin") is None and not merged.get("server_url"):
         merged["server_bin"] = environ.get("LLAMA_SERVER") or None
     merged["api_key"] = environ.get(API_KEY_VARIABLE) or None
@@ -156,18 +164,6 @@ def load(
     return settings
 
 
-def split_arguments(text: str) -> list[str]:
-    """Split `--server-args` as the system's shell would (backslashes are kept on Windows)."""
-    try:
-        return (
-            [w.strip('"') for w in shlex.split(text, posix=False)]
-            if sys.platform == "win32"
-            else shlex.split(text)
-        )
-    except ValueError as error:
-        raise SetupError(f"--server-args {text!r}: {error}; check its quotes") from error
-
-
 def _file_settings(root: Path) -> Mapping[str, Any]:
     for name, keys in (("harness.toml", ()), ("pyproject.toml", ("tool", "harness"))):
         path = root / name
@@ -180,8 +176,12 @@ def _file_settings(root: Path) -> Mapping[str, Any]:
         for key in keys:
             content = content.get(key, {})
         if content:
-            return {_KEY_NAMES.get(k, k): v for k, v in content.items()}
+            return _renamed(content)
     return {}
+
+
+def _renamed(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {_KEY_NAMES.get(k, k): v for k, v in table.items()}
 
 
 _KEY_NAMES = {

@@ -24,10 +24,11 @@ DRIFT_CONFIDENCE = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The control's change over the run as a share (+0.07: 7 % more at the end), with interval.
+    """The control's change as a share (+0.07: 7 % more at the end), with interval.
 
-    `limit` is half the band. `steady`: the interval lies within ±limit. `drifted`: the change is
-    beyond the limit and told from zero. `unclear`: neither; nothing is claimed from it.
+    `over` names what the controls enclose. `limit` is half the band. `steady`: the interval lies
+    within ±limit. `drifted`: the change is beyond the limit and told from zero. `unclear`: neither;
+    nothing is claimed from it.
     """
 
     share: float
@@ -37,12 +38,13 @@ class Drift:
     limit: float
     samples: int
     state: State
+    over: str = "the run"
 
     @property
     def sentence(self) -> str:
         """What the controls showed, in one sentence."""
         seen = (
-            f"the control at depth 0 changed by {self.share:+.1%} over the run "
+            f"the control at depth 0 changed by {self.share:+.1%} over {self.over} "
             f"({self.low:+.1%} to {self.high:+.1%}, {self.samples} samples)"
         )
         if self.state == "drifted":

@@ -36,6 +36,7 @@ _FLASH = re.compile(
 _CACHE = re.compile(
     r"size =\s*[\d.]+ MiB \(\s*(\d+) cells,\s*(\d+) layers.*K \((\w+)\).*?(?:V \((\w+)\)|$)"
 )
+_FREQ_SCALE = re.compile(r"llama_context: freq_scale\s*= ([\d.e-]+)$")
 _SETTING = re.compile(r"llama_context: (n_\w+)\s*= (\d+)$")
 _SIZES = (("bytes", 1), ("bytes2", 1), ("mib", MIB), ("mib2", MIB))
 
@@ -88,7 +89,8 @@ class LogFindings:
     Sizes are bytes (the log's MiB have two decimals, so they are exact to 5 KiB). `offloaded` is
     (layers, of all): a build with GPU support prints it without a GPU too, so ask `on_gpu`.
     `kv_types` are the K and V cache types in use; `settings` the numbers llama.cpp settled on
-    (`n_ctx`, `n_ctx_seq`, `n_batch`, `n_ubatch`, …). None or empty where the verbosity hid them.
+    (`n_ctx`, `n_ctx_seq`, `n_batch`, `n_ubatch`, …); `freq_scale` is what RoPE positions are
+    multiplied by. None or empty where the verbosity hid them.
     """
 
     findings: tuple[Finding, ...]
@@ -99,6 +101,7 @@ class LogFindings:
     flash_attention: bool | None
     kv_types: tuple[str, str] | None
     settings: dict[str, int]
+    freq_scale: float | None = None
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -197,6 +200,7 @@ class _Reading:
         self._flash: bool | None = None
         self._kv_types: tuple[str, str] | None = None
         self._settings: dict[str, int] = {}
+        self._freq_scale: float | None = None
 
     def take(self, number: int, line: str) -> None:
         prefix = _PREFIX.match(line)
@@ -240,6 +244,8 @@ class _Reading:
             self._kv_types = self._kv_types or (match[3], match[4] or match[3])
         elif match := _SETTING.search(text):
             self._settings.setdefault(match[1], int(match[2]))
+        elif self._freq_scale is None and (match := _FREQ_SCALE.search(text)):
+            self._freq_scale = float(match[1])
         if match := _FLASH.search(text):
             word = (match[1] or match[2]).lower()
             if word in ("enabled", "disabled", "1", "0"):
@@ -281,4 +287,5 @@ class _Reading:
             flash_attention=self._flash,
             kv_types=self._kv_types,
             settings=self._settings,
+            freq_scale=self._freq_scale,
         )

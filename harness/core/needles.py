@@ -116,6 +116,11 @@ class CodeSource:
         self._used.add(number)
         return f"{prefix}-{number}"
 
+    def go_on(self, rng: random.Random, used: Iterable[str]) -> None:
+        """Draw from `rng` from now on, and none of the codes `used` elsewhere."""
+        self._rng = rng
+        self._used |= {code.rsplit("-", 1)[-1] for code in used}
+
 
 def needle_names(rng: random.Random, count: int, *, alike: bool = False) -> list[str]:
     """`count` distinct names: NATO names first (shuffled), then two-part ones (`ALPHA-07`).

@@ -1,13 +1,15 @@
 """Whether a record's numbers can be true at all: physical laws, and controls that held still."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from harness.core import laws
 from harness.core.baseline import Baseline, pace_of
 from harness.core.cells import generation_rate, prefill_rate, samples_of
 from harness.core.drift import DRIFT_CONFIDENCE, Drift, drift_between
 from harness.core.metrics import GENERATION, PREFILL, Metric
-from harness.core.records import Failure, Rung, RunRecord
+from harness.core.records import Control, Failure, Rung, RunRecord
+from harness.core.sittings import bracket, read_so_far
 from harness.core.stats import Unjudgeable, ratio_estimate
 
 MIN_CONTROL_MS = 50.0
@@ -53,14 +55,21 @@ def broken_law(metric: Metric, record: RunRecord, rung: Rung) -> str | None:
 
 
 def _depth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:
-    at_zero = [r for c in record.controls for g in c.generations if (r := generation_rate(g))]
+    at_zero = [
+        r
+        for c in record.controls
+        if c.sitting == rung.sitting
+        for g in c.generations
+        if (r := generation_rate(g))
+    ]
     at_depth = samples_of(rung).generation_tok_s
     return laws.depth_costs(at_zero, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
 
 
 def unclosed(record: RunRecord) -> str | None:
-    """Why drift cannot be told of a run that ended before its second control."""
-    if not _cut_short(record) or any(c.position == "after" for c in record.controls):
+    """Why drift cannot be told of a run whose last sitting ended before its second control."""
+    last = [c for c in record.controls if c.sitting == record.sittings]
+    if not _cut_short(record) or any(c.position == "after" for c in last):
         return None
     failure = record.footer.failure if record.footer is not None else None
     why = f"{failure.cause}: {failure.message}" if failure is not None else "it was killed"
@@ -72,10 +81,13 @@ def never_reached(record: RunRecord, depth: int) -> Rung | None:
     if not _cut_short(record):
         return None
     planned = dict(zip(record.header.plan.depths, record.header.plan.document_tokens, strict=True))
+    message, read = "the run ended before this rung", read_so_far(record, depth)
+    if read is not None:
+        message = f"the run ended while this rung was read; {read}"
     return Rung(
         depth=depth,
         document_tokens=planned[depth],
-        failure=Failure(cause="INTERRUPTED", message="the run ended before this rung"),
+        failure=Failure(cause="INTERRUPTED", message=message),
         elapsed_s=0.0,
     )
 
@@ -113,19 +125,27 @@ def _on_cpu(record: RunRecord) -> bool:
     return record.event_data("server_log").get("on_gpu") is False
 
 
-def drifts(record: RunRecord, bands: Mapping[str, float]) -> tuple[Drift, ...]:
-    before = [c for c in record.controls if c.position == "before"]
-    after = [c for c in record.controls if c.position == "after"]
-    if not before or not after:
-        return ()
+def drifts(record: RunRecord, bands: Mapping[str, float]) -> dict[int, tuple[Drift, ...]]:
+    """What the controls around each sitting show, by sitting; those without two are left out."""
+    found = {}
+    for sitting in range(1, record.sittings + 1):
+        before, after = bracket(record, sitting)
+        if before is not None and after is not None:
+            over = "the run" if record.sittings == 1 else f"sitting {sitting}"
+            found[sitting] = tuple(
+                replace(drift, over=over) for drift in _drifts_between(before, after, bands)
+            )
+    return found
+
+
+def _drifts_between(
+    before: Control, after: Control, bands: Mapping[str, float]
+) -> tuple[Drift, ...]:
     found = []
     for metric, rates in (
         (
             GENERATION,
-            [
-                [r for g in c.generations if (r := generation_rate(g))]
-                for c in (before[0], after[-1])
-            ],
+            [[r for g in c.generations if (r := generation_rate(g))] for c in (before, after)],
         ),
         (
             PREFILL,
@@ -135,7 +155,7 @@ def drifts(record: RunRecord, bands: Mapping[str, float]) -> tuple[Drift, ...]:
                     for p in c.prefills
                     if (p.server_ms or p.wall_ms) >= MIN_CONTROL_MS and (r := prefill_rate(p))
                 ]
-                for c in (before[0], after[-1])
+                for c in (before, after)
             ],
         ),
     ):

@@ -4,6 +4,9 @@ A record file is JSON Lines. The first line is a `Header`; then `Control`, `Rung
 in the order things happened; a `Footer` ends a climb that finished. Heatmap and fuzz come after it,
 as `ProbeAsk` and `Event` lines. A reader may drop a torn last line. Samples are raw; every summary
 is derived. Absent is `None` with a reason, never 0 or NaN.
+
+A run that was cut short and resumed goes on in the same file, after an `Event` `resumed`: each
+stretch is a *sitting*, with controls of its own. Of a rung measured twice the last line counts.
 """
 
 from typing import Annotated, Any, Literal
@@ -13,6 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
 """Code of the event that says that another tool measured what a record holds."""
+RESUMED = "resumed"
+"""Code of the event that begins a later sitting of a run that was cut short."""
+REGAINED = "regained"
+"""Code of the event that says how a resumed run got its document back into the KV cache."""
+CURVE = "curve"
+"""Code of the event that keeps a long prefill's curve while it is still being read."""
 
 
 class Strict(BaseModel):
@@ -214,7 +223,11 @@ class ServerIdentity(Strict):
 
 
 class Header(Strict):
-    """First line of a record."""
+    """First line of a record.
+
+    `profile` is the profile of `harness.toml` it was measured with; it is not part of a
+    baseline's key.
+    """
 
     kind: Literal["header"] = "header"
     schema_version: int = SCHEMA_VERSION
@@ -226,12 +239,14 @@ class Header(Strict):
     server: ServerIdentity
     model: ModelIdentity
     label: str | None = None
+    profile: str | None = None
 
 
 class Control(Strict):
-    """The small request at depth 0, before or after the climb (A-B-A)."""
+    """The small request at depth 0, before or after the climb (A-B-A) of a sitting."""
 
     kind: Literal["control"] = "control"
+    sitting: int = 1
     position: Literal["before", "after"]
     prefills: tuple[Prefill, ...]
     generations: tuple[Generation, ...]
@@ -241,6 +256,7 @@ class Rung(Strict):
     """All that was measured at one depth; `failure` when it could not be finished."""
 
     kind: Literal["rung"] = "rung"
+    sitting: int = 1
     depth: int
     document_tokens: int
     prefills: tuple[Prefill, ...] = ()
@@ -316,6 +332,11 @@ class RunRecord(Strict):
     def event_data(self, code: str) -> dict[str, Any]:
         """The data of the last event of that code; empty without one."""
         return next((e.data for e in reversed(self.events) if e.code == code), {})
+
+    @property
+    def sittings(self) -> int:
+        """In how many sittings it was measured: 1, and one more each time it was resumed."""
+        return 1 + sum(event.code == RESUMED for event in self.events)
 
     def rung(self, depth: int) -> Rung | None:
         """The rung measured at `depth`, the latest when it was measured twice."""

@@ -95,11 +95,9 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     cells = hold_run_level(cells)
     if pace := pace_moved(record, baseline, bands[PREFILL.name]):
         cells = [_withheld(cell, "pace", pace) for cell in cells]
-    if worst := next((d for d in moved if d.state == "drifted"), None):
-        cells = [_withheld(cell, "drift", worst.sentence) for cell in cells]
-    elif broken := unclosed(record):
-        cells = [_withheld(cell, "drift", broken) for cell in cells]
-    return RunVerdict(tuple(cells), moved, differences(record, baseline))
+    cells = [_unless_steady(cell, record, moved) for cell in cells]
+    steadiness = tuple(drift for found in moved.values() for drift in found)
+    return RunVerdict(tuple(cells), steadiness, differences(record, baseline))
 
 
 def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[str]:
@@ -275,6 +273,25 @@ def _change(cell: CellVerdict) -> str:
 
 
 # -- laws, drift and many cells at once -----------------------------------------------------
+
+
+def _unless_steady(
+    cell: CellVerdict, record: RunRecord, moved: Mapping[int, Sequence[Drift]]
+) -> CellVerdict:
+    """A cell, taken back if the controls around its own sitting moved or are not there."""
+    rung = record.rung(cell.depth)
+    sitting = rung.sitting if rung is not None else record.sittings
+    worst = next((d for d in moved.get(sitting, ()) if d.state == "drifted"), None)
+    why = worst.sentence if worst is not None else None
+    if why is None and sitting == record.sittings:
+        why = unclosed(record)
+    if sitting < record.sittings and sitting not in moved:
+        why = "no control was measured after it"
+    if why is None:
+        return cell
+    if sitting < record.sittings:
+        why = f"it was measured in sitting {sitting} of {record.sittings}, and {why}"
+    return _withheld(cell, "drift", why)
 
 
 def _withheld(cell: CellVerdict, code: str, why: str) -> CellVerdict:

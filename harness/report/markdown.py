@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.records import RESUMED
 from harness.report.judged import Judged, change, depth_label, interval, quantity
 from harness.report.sparkline import prefill_line
 
@@ -36,6 +37,7 @@ def summary(run: Judged, *, trends: Sequence[str] = ()) -> str:
         f"context {depth_label(header.plan.ctx_tokens)}",
         f"{text(header.machine.cpu)} ({text(header.machine.machine_class)}), server "
         f"{text(header.server.build)}, run {text(header.run_id)}",
+        *(text(e.message) for e in run.record.events if e.code == RESUMED),
         *_troubles(run),
         _table(verdict.cells),
     ]

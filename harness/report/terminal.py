@@ -13,7 +13,7 @@ from harness.core.heatmap import matrix_of
 from harness.core.order_effect import order_effect, scores_by_order
 from harness.core.outcomes import CellVerdict, Outcome
 from harness.core.probe_scores import SCORE_EVENT
-from harness.core.records import RunRecord
+from harness.core.records import REGAINED, RESUMED, RunRecord
 from harness.core.verdict import RunVerdict
 from harness.report.heatmap_text import heatmap_lines
 from harness.report.sparkline import prefill_line
@@ -61,6 +61,7 @@ def _heading(record: RunRecord) -> Iterator[str]:
     yield (
         f"{header.model.name} on {header.machine.cpu} ({header.machine.machine_class}), "
         f"server {header.server.origin} {header.server.build}, ctx {header.plan.ctx_tokens}"
+        + (f", profile {header.profile}" if header.profile else "")
     )
     if header.server.reduced:
         yield (
@@ -175,13 +176,15 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
     cold = [f"{r.depth}: {r.cold_ttft_ms / 1e3:,.1f} s" for r in record.rungs if r.cold_ttft_ms]
     if cold:
         yield "cold TTFT (whole document read, first token): " + ", ".join(cold)
+    said: set[str] = set()
     for rung in record.rungs:
         for note, times in Counter(rung.notes).items():
             yield f"note at {rung.depth}: {note}" + (f" ({times} times)" if times > 1 else "")
     for event in record.events:
         if event.code == "server_log" and (sentence := _kv_sentence(event.data)):
             yield sentence
-        if event.code in ("cliff", "not_read"):
+        if event.code in ("cliff", "not_read", RESUMED, REGAINED) and event.message not in said:
+            said.add(event.message)
             yield event.message
         if event.code == "machine":
             yield f"other load: {event.data.get('summary')}"
@@ -195,6 +198,7 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
         yield (
             f"{footer.prefilled_tokens} tokens prefilled in all (server's counts), "
             f"{share:.2f} x ctx, in {footer.elapsed_s:.0f} s"
+            + (" (the last sitting)" if record.sittings > 1 else "")
         )
     if footer is not None and footer.failure is not None:
         yield f"the run was cut short: {footer.failure.cause}: {footer.failure.message}"

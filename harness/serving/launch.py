@@ -1,13 +1,14 @@
 """Starting a server, knowing that it is ready, noticing its death, stopping its whole tree."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -25,11 +26,12 @@ _DEATH_NOTICE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """A server to start: its command line and where its output goes."""
+    """A server to start: its command line, where its output goes, variables added to ours."""
 
     argv: tuple[str, ...]
     port: int
     log_path: Path
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def base_url(self) -> str:
@@ -52,6 +54,7 @@ class RunningServer:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**os.environ, **spec.env},
         )
         self._watcher = threading.Thread(target=self._await_exit, daemon=True)
         first = self._message()

@@ -4,27 +4,32 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from harness.core.records import ModelIdentity, ServerIdentity
-from harness.errors import HarnessError, ServerError, SetupError
-from harness.serving.client import Client
-from harness.serving.embedded import unknown_flags
-from harness.serving.flags import (
+from harness.core.as_asked import discrepancies, other_build
+from harness.core.flags import (
     cache_settings,
     key_of,
+    noted_env,
     noted_of,
     pairs,
     with_defaults,
     without_secrets,
 )
+from harness.core.logwatch import scan
+from harness.core.records import ModelIdentity, ServerIdentity
+from harness.errors import HarnessError, ServerError, SetupError
+from harness.serving.client import Client
+from harness.serving.embedded import unknown_flags
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
 from harness.serving.launch import (
     LOOPBACK,
@@ -89,6 +94,7 @@ def open_session(settings: Settings, log_path: Path, say: Say) -> Session:
     """
     session = _attach(settings, say) if settings.server_url else _start(settings, log_path, say)
     try:
+        _refuse_other_than_asked(session, settings)
         _refuse_small_context(session.identity.n_ctx, settings)
     except HarnessError:
         session.close()
@@ -157,6 +163,9 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
     ]
     if gguf is not None:
         defaults.insert(0, (("--model", "-m"), str(_model_path(settings))))
+    if (slots := slots_folder(settings)) is not None:
+        slots.mkdir(parents=True, exist_ok=True)
+        defaults.append((("--slot-save-path",), f"{slots.resolve()}{os.sep}"))
     batch_flags = ("-b", "--batch-size"), ("-ub", "--ubatch-size")
     if not any(flag_value(given, *names) for names in batch_flags):
         defaults += [(names, str(_BATCH_TOKENS)) for names in batch_flags]
@@ -176,7 +185,7 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
             *(sys.executable, "-m", "harness.serving.embedded"),
             *with_defaults(given, defaults),
         ]
-    spec = LaunchSpec(tuple(argv), port, log_path)
+    spec = LaunchSpec(tuple(argv), port, log_path, settings.env)
     running = RunningServer(spec)
     client = Client(
         spec.base_url, api_key=flag_value(given, "--api-key"), idle_limit_s=settings.idle_timeout_s
@@ -188,7 +197,7 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         origin = "binary" if binary else "embedded"
         return Session(
             client=client,
-            identity=_identity(origin, props, shown, reduced=props is None),
+            identity=_identity(origin, props, shown, reduced=props is None, env=settings.env),
             model=model_identity(gguf) if gguf else _model_of(props, listed, local=True),
             pid=running.pid,
             running=running,
@@ -221,6 +230,12 @@ def served_model(settings: Settings) -> GgufInfo | None:
     if settings.server_url or from_hub:
         return None
     return read_gguf(_model_path(settings))
+
+
+def slots_folder(settings: Settings) -> Path | None:
+    """Where a server of ours may save its slots, `None` when it is not to."""
+    wanted = settings.resume or settings.save_slots
+    return settings.results / "slots" if wanted and not settings.server_url else None
 
 
 def reference_model() -> Path:
@@ -269,7 +284,12 @@ def _described(client: Client) -> tuple[Props | None, ListedModel | None]:
 
 
 def _identity(
-    origin: str, props: Props | None, argv: "list[str] | tuple[()]", *, reduced: bool
+    origin: str,
+    props: Props | None,
+    argv: "list[str] | tuple[()]",
+    *,
+    reduced: bool,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> ServerIdentity:
     props = props or Props()
     build = inert(props.build_info or "unknown", _NAME_CHARS)
@@ -287,7 +307,7 @@ def _identity(
         n_ctx=n_ctx or None,
         reduced=reduced,
         key=key,
-        noted=noted_of(argv),
+        noted=noted_of(argv) | noted_env(env),
     )
 
 
@@ -333,3 +353,20 @@ def _refuse_small_context(n_ctx: int | None, settings: Settings) -> None:
             f"with -c {deepest} -np 1 (and YaRN flags if the model was trained shorter), or lower "
             "--ctx"
         )
+
+
+def _refuse_other_than_asked(session: Session, settings: Settings) -> None:
+    wrong = [other_build(session.identity.build, settings.expect_build)]
+    running = session.running
+    if running is not None:
+        found = scan(running.log_lines())
+        n_ctx, device = session.identity.n_ctx, settings.expect_device
+        wrong += discrepancies(session.identity.argv, found, n_ctx=n_ctx, device=device)
+    elif settings.expect_device is not None:
+        raise SetupError(
+            f"--expect-device {settings.expect_device} cannot be checked on a server that already "
+            "runs (--server-url); start it here with --server-bin, or drop that option"
+        )
+    if clauses := [clause for clause in wrong if clause]:
+        log = f"; its log is {running.spec.log_path}" if running is not None else ""
+        raise SetupError(f"the server is not what was asked for: {'; '.join(clauses)}{log}")

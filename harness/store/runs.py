@@ -5,11 +5,13 @@ import secrets
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
 from harness.core.records import (
     LINE,
+    RESUMED,
     SCHEMA_VERSION,
     AnyLine,
     Control,
@@ -41,10 +43,24 @@ class Recorder:
         self.path = folder / f"{header.run_id}{SUFFIX}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("xb")
+            self._file: BinaryIO = self.path.open("xb")
         except OSError as error:
             raise _unwritable(folder, error) from error
         self.append(header)
+
+    @classmethod
+    def resume(cls, path: Path) -> "Recorder":
+        """Go on with the record at `path`, behind its last whole line."""
+        recorder = cls.__new__(cls)
+        recorder.path = path
+        try:
+            whole = _whole_bytes(path.read_bytes())
+            recorder._file = path.open("r+b")
+            recorder._file.truncate(whole)
+            recorder._file.seek(whole)
+        except OSError as error:
+            raise _unwritable(path.parent, error) from error
+        return recorder
 
     def append(self, line: AnyLine) -> None:
         """Write one line and force it to the disk."""
@@ -130,15 +146,37 @@ def parse_run(raw: bytes, path: Path | str) -> RunRecord:
             ) from error
     if not lines or not isinstance(lines[0], Header):
         raise StoreError(f"{path} is not a run record: its first line is not a header")
+    rungs = {x.depth: x for x in lines if isinstance(x, Rung)}
     return RunRecord(
         header=lines[0],
         controls=tuple(x for x in lines if isinstance(x, Control)),
-        rungs=tuple(x for x in lines if isinstance(x, Rung)),
+        rungs=tuple(rungs[depth] for depth in sorted(rungs)),
         probe_asks=tuple(x for x in lines if isinstance(x, ProbeAsk)),
         events=tuple(x for x in lines if isinstance(x, Event)),
-        footer=next((x for x in reversed(lines) if isinstance(x, Footer)), None),
+        footer=_footer(lines),
         torn=torn,
     )
+
+
+def _footer(lines: list[AnyLine]) -> Footer | None:
+    """The end of the last sitting; that of an earlier one is not the run's."""
+    for line in reversed(lines):
+        if isinstance(line, Footer):
+            return line
+        if isinstance(line, Event) and line.code == RESUMED:
+            return None
+    return None
+
+
+def _whole_bytes(raw: bytes) -> int:
+    """Length of a record without a torn last line."""
+    end = raw.rfind(b"\n") + 1
+    begin = raw.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    try:
+        LINE.validate_json(raw[begin : end - 1])
+    except ValidationError:
+        return begin
+    return end
 
 
 def list_runs(folder: Path) -> list[Path]:

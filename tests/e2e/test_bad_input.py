@@ -144,3 +144,21 @@ def test_wrong_api_key(tmp_path: Path) -> None:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--server-args=-ngl 99",), "-ngl 99 asks for layers on a GPU but its weights lie on"),
+        (("--expect-device=Vulkan0",), "not on Vulkan0"),
+        (("--expect-build=b1",), "its build is b11549"),
+    ],
+)
+def test_a_server_that_is_not_what_was_asked_for_is_no_regression(
+    bench: Bench, args: tuple[str, ...], says: str
+) -> None:
+    done = bench.pytest("-m", "long", "--ctx=2048", *args)
+    assert done.code == 4, done.text
+    assert says in " ".join(done.text.split())
+    assert "Traceback" not in done.text
+    assert bench.records() == []

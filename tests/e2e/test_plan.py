@@ -94,6 +94,7 @@ def test_a_refused_mask_is_named_with_its_count_on_the_record(
         depths=(1024,),
         server_bin=str(server),
         server_args=("-b", "2048", "-ub", "2048", "-fa", "on", "-ngl", "99"),
+        expect_device="llvmpipe",
         generate_tokens=16,
         results=tmp_path / "results",
         baselines=tmp_path / "baselines",

@@ -107,15 +107,15 @@ GUARDS = (
     Guard(
         "a run without its second control does not judge speed",
         PLAUSIBLE,
-        'if not _cut_short(record) or any(c.position == "after" for c in record.controls):',
+        'if not _cut_short(record) or any(c.position == "after" for c in last):',
         "if True:",
         ("dies-at-control",),
     ),
     Guard(
         "controls that moved stop verdicts on speed",
         VERDICT,
-        'if worst := next((d for d in moved if d.state == "drifted"), None):',
-        "if worst := None:",
+        "why = worst.sentence if worst is not None else None",
+        "why = None",
         ("slower-late",),
     ),
     Guard(

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.core.buffers import check_buffers
+from harness.core.flags import cache_settings
 from harness.core.kv import GIB, MIB
 from harness.core.logwatch import scan
 from harness.core.preflight import (
@@ -16,7 +17,6 @@ from harness.core.preflight import (
 )
 from harness.errors import SetupError
 from harness.machine.vulkan import VulkanDevice, parse_vulkaninfo
-from harness.serving.flags import cache_settings
 from tests.unit.test_buffers import QWEN35_2B
 
 VULKANINFO = """\

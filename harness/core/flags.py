@@ -5,8 +5,10 @@ RoPE scaling, speculation). Everything else (threads, polling, NUMA, build, driv
 and shown when it differs, since it is often the very thing under test.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
+from harness.core.flag_names import is_flag
 from harness.core.kv import BLOCK_BYTES
 from harness.core.preflight import CacheSettings
 from harness.errors import SetupError
@@ -41,10 +43,11 @@ LLAMA_SERVER_DEFAULTS: dict[str, str] = {
 }
 
 _SECRET = ("--api-key", "--api-key-file", "-hft", "--hf-token")
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
 _PLUMBING = (
     *("-m", "--model", "--port", "--host", "-a", "--alias", "--log-file", "--metrics", "--slots"),
     *("--no-webui", "--no-ui", "--timeout", "-to", "-lv", "--verbosity", "--fit", "-fit"),
-    *("--cache-ram", "-cram", "--ctx-checkpoints", "-ctxcp"),
+    *("--cache-ram", "-cram", "--ctx-checkpoints", "-ctxcp", "--slot-save-path"),
 )
 
 Value = str | int | float | bool | None
@@ -61,11 +64,6 @@ def pairs(argv: Sequence[str]) -> list[tuple[str, str | None]]:
             flag, before = result[-1]
             result[-1] = (flag, word if before is None else f"{before} {word}")
     return result
-
-
-def is_flag(word: str) -> bool:
-    """Whether a word of a command line is a flag and not a (perhaps negative) value."""
-    return word.startswith("-") and not word[1:].replace(".", "", 1).isdigit()
 
 
 def key_of(argv: Sequence[str]) -> dict[str, Value]:
@@ -120,6 +118,11 @@ def noted_of(argv: Sequence[str]) -> dict[str, Value]:
     return {
         name: True if value is None else value for name, value in pairs(argv) if name not in skip
     }
+
+
+def noted_env(env: Mapping[str, str]) -> dict[str, Value]:
+    """Environment variables a server is started with, as they are noted; secrets hidden."""
+    return {f"${k}": "***" if _SECRET_NAME.search(k) else v for k, v in sorted(env.items())}
 
 
 def without_secrets(argv: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,101 @@
+"""Going on with a run that was cut short: which record, and what of it is kept."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from harness.core.records import RESUMED, AskRecord, Event, Header, Rung, RunRecord
+from harness.core.sittings import changed, finished_rungs, same_plan, unfinished
+from harness.store.runs import readable_runs
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A record to go on with. `offset_s` is how long ago its run began, by the clock on the wall.
+
+    `log` is the name of the new sitting's server log.
+    """
+
+    path: Path
+    record: RunRecord
+    offset_s: float
+    log: str
+
+    @property
+    def sitting(self) -> int:
+        """The number of the sitting that begins now."""
+        return self.record.sittings + 1
+
+    @property
+    def rungs(self) -> Mapping[int, Rung]:
+        """The rungs that are not measured again, by depth."""
+        return finished_rungs(self.record)
+
+    @property
+    def asks(self) -> Iterator[AskRecord]:
+        """Everything that earlier sittings asked."""
+        return (ask for rung in self.record.rungs for ask in rung.asks)
+
+    @property
+    def sentence(self) -> str:
+        """What is reused, for people."""
+        header = self.record.header
+        missing = [d for d in header.plan.depths if d not in self.rungs]
+        rest = f"; measured now: {', '.join(map(str, missing))}" if missing else ""
+        return (
+            f"resumed run {header.run_id} (begun {header.started_at}), sitting {self.sitting}: "
+            f"reused the rungs {', '.join(map(str, self.rungs))}{rest}"
+        )
+
+    def event(self, now: datetime) -> Event:
+        """The line that begins the new sitting."""
+        data = {
+            "sitting": self.sitting,
+            "at": now.astimezone().isoformat(timespec="seconds"),
+            "start_s": self.offset_s,
+            "reused_depths": list(self.rungs),
+            "log": self.log,
+        }
+        return Event(code=RESUMED, message=self.sentence, data=data)
+
+
+def find_resumption(
+    folder: Path, header: Header, say: Say, *, now: datetime, log: str
+) -> Resumption | None:
+    """The last run of `header`'s plan, if it is unfinished and nothing has changed since.
+
+    `None` means to measure from the start; `say` has then been told why.
+    """
+    for path, record in readable_runs(folder):
+        if record.imported or not same_plan(record.header, header):
+            continue
+        name = record.header.run_id
+        if not unfinished(record):
+            say(f"nothing to resume: the last run of this plan, {name}, is complete; measuring")
+            return None
+        if differing := changed(record.header, header):
+            say(f"not resuming run {name}: {'; '.join(differing)}; measuring from the start")
+            return None
+        if not finished_rungs(record):
+            say(f"not resuming run {name}: it finished no rung; measuring from the start")
+            return None
+        found = Resumption(path, record, _offset_s(record, now), log)
+        say(found.sentence)
+        return found
+    say("nothing to resume: no earlier run of this plan; measuring")
+    return None
+
+
+def _offset_s(record: RunRecord, now: datetime) -> float:
+    """Seconds since the run began; never before its last measured request, whatever the clock."""
+    ends = [
+        sample.end_s
+        for rung in record.rungs
+        for sample in (*rung.prefills, *rung.asks, *rung.generations)
+        if sample.end_s is not None
+    ]
+    began = datetime.fromisoformat(record.header.started_at)
+    return max((now.astimezone() - began).total_seconds(), *ends, 0.0)
