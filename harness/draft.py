@@ -22,6 +22,7 @@ class RungDraft:
         self.memory: list[MemorySample] = []
         self.cold_ttft_ms: float | None = None
         self.notes: list[str] = []
+        self.log_counts: dict[str, int] = {}
         self.failure: Failure | None = None
         self.last_text = ""
         self._started_s = time.perf_counter()
@@ -46,6 +47,7 @@ class RungDraft:
             memory=tuple(self.memory),
             cold_ttft_ms=self.cold_ttft_ms,
             notes=tuple(self.notes),
+            log_counts=self.log_counts,
             failure=self.failure,
             elapsed_s=time.perf_counter() - self._started_s,
         )

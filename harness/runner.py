@@ -42,7 +42,7 @@ from harness.prefill_progress import PrefillProgress, cliff_sentence
 from harness.regain import regain
 from harness.resume import Resumption
 from harness.script import Script
-from harness.serverlog import explain, log_event, newest_lines
+from harness.serverlog import LogCounts, explain, log_event, newest_lines
 from harness.serving.client import Exchange
 from harness.serving.session import Session
 from harness.settings import Settings
@@ -105,6 +105,7 @@ class Runner:
             again_s=settings.remeasure_s,
             ratio=outlook.attention_share(session.gguf),
         )
+        self._log_counts = LogCounts(session.running)
         self._controls = Controls(
             self._client,
             script,
@@ -244,6 +245,7 @@ class Runner:
         self._store(draft)
 
     def _store(self, draft: RungDraft) -> None:
+        draft.log_counts = self._log_counts.since()
         rung = draft.rung()
         self.rungs[draft.depth] = rung
         self._recorder.append(rung)

@@ -1,5 +1,6 @@
 """What the log of a server of ours says, as a record keeps it: sizes, devices, warnings, causes."""
 
+import itertools
 from typing import Any, get_args
 
 from harness.core.flags import cache_settings
@@ -17,6 +18,23 @@ def findings_of(running: RunningServer) -> LogFindings:
 
 _LOOK_BACK_LINES = 400
 _SHOWN_LINES = 6
+
+
+class LogCounts:
+    """How often each pattern of the log watch was met since it was last asked."""
+
+    def __init__(self, running: RunningServer | None) -> None:
+        self._running = running
+        self._read_lines = 0
+        self.since()
+
+    def since(self) -> dict[str, int]:
+        """Counts by code of the lines that are new."""
+        if self._running is None:
+            return {}
+        lines = list(itertools.islice(self._running.log_lines(), self._read_lines, None))
+        self._read_lines += len(lines)
+        return {f.code: f.count for f in scan(lines).findings}
 
 
 def newest_lines(running: RunningServer | None) -> tuple[str, ...]:

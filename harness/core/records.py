@@ -253,7 +253,10 @@ class Control(Strict):
 
 
 class Rung(Strict):
-    """All that was measured at one depth; `failure` when it could not be finished."""
+    """All that was measured at one depth; `failure` when it could not be finished.
+
+    `log_counts` is how often each pattern of the log watch was met since the rung before.
+    """
 
     kind: Literal["rung"] = "rung"
     sitting: int = 1
@@ -265,6 +268,7 @@ class Rung(Strict):
     memory: tuple[MemorySample, ...] = ()
     cold_ttft_ms: float | None = None
     notes: tuple[str, ...] = ()
+    log_counts: dict[str, int] = Field(default_factory=dict)
     failure: Failure | None = None
     elapsed_s: float
 

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
+from harness.core import memory_account
 from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
 from harness.core.outcomes import CellVerdict, Outcome
 from harness.core.records import Header
@@ -319,6 +320,12 @@ def _log(run: Judged) -> list[tuple[str, str]]:
         for e in run.record.events
         if e.code not in ("server_log", "machine") and e.message
     ]
+    lines += [
+        (f"the log at {r.depth:,}", f"{code} (×{count})")
+        for r in run.record.rungs
+        for code, count in sorted(r.log_counts.items())
+    ]
+    lines += [("memory", said) for said in memory_account.sentences(run.record)]
     lines += [(f"note at {r.depth:,}", note) for r in run.record.rungs for note in r.notes]
     lines += [("drift", d.sentence) for d in run.verdict.drift]
     return lines

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from harness.core import memory_account
 from harness.core.cells import samples_of
 from harness.core.heatmap import matrix_of
 from harness.core.order_effect import order_effect, scores_by_order
@@ -31,7 +31,6 @@ STYLES: dict[Outcome, str] = {
     "INCOMPARABLE": "yellow",
 }
 _NARROW = 118
-_MIB = 2**20
 
 
 def summary(
@@ -180,9 +179,12 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
     for rung in record.rungs:
         for note, times in Counter(rung.notes).items():
             yield f"note at {rung.depth}: {note}" + (f" ({times} times)" if times > 1 else "")
+    for rung in record.rungs:
+        if rung.log_counts:
+            counted = ", ".join(f"{code} ({n})" for code, n in sorted(rung.log_counts.items()))
+            yield f"server's log at {rung.depth}: {counted}"
+    yield from memory_account.sentences(record)
     for event in record.events:
-        if event.code == "server_log" and (sentence := _kv_sentence(event.data)):
-            yield sentence
         if event.code in ("cliff", "not_read", RESUMED, REGAINED) and event.message not in said:
             said.add(event.message)
             yield event.message
@@ -204,15 +206,3 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
         yield f"the run was cut short: {footer.failure.cause}: {footer.failure.message}"
         for line in footer.failure.log_tail[-12:]:
             yield f"  | {line}"
-
-
-def _kv_sentence(data: dict[str, Any]) -> str | None:
-    """Theory against the log, MiB = 2^20 bytes; `None` when either is missing."""
-    kv = data.get("kv") or {}
-    theory, measured = kv.get("theory_bytes"), kv.get("measured_bytes")
-    if not theory or not measured:
-        return None
-    return (
-        f"KV cache: {measured / _MIB:,.2f} MiB in the server's log, "
-        f"{theory / _MIB:,.2f} MiB by theory ({kv['bytes_per_token']:,} B/token)"
-    )
