@@ -4,6 +4,7 @@ import itertools
 from typing import Any, get_args
 
 from harness.core.flags import cache_settings
+from harness.core.layers import active_parameters
 from harness.core.logwatch import LogFindings, scan, telling
 from harness.core.records import Event, Failure
 from harness.errors import ServerError
@@ -83,9 +84,19 @@ def log_event(session: Session) -> Event | None:
             for f in found.findings
         ],
         "warnings": [w.text for w in found.warnings],
+        "weight_bytes_per_token": _weights_read(session),
         "kv": _kv(session, found),
     }
     return Event(code="server_log", message="what the server's log says", data=data)
+
+
+def _weights_read(session: Session) -> int | None:
+    """Bytes of weights that one token goes through: all, less the experts it doesn't visit."""
+    gguf = session.gguf
+    if gguf is None or not gguf.tensor_bytes or not gguf.parameters:
+        return None
+    active = active_parameters(gguf.metadata, gguf.parameters)
+    return round(gguf.tensor_bytes * active / gguf.parameters)
 
 
 def _kv(session: Session, found: LogFindings) -> dict[str, Any] | None:

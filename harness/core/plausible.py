@@ -1,57 +1,92 @@
 """Whether a record's numbers can be true at all: physical laws, and controls that held still."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from statistics import median
 
 from harness.core import laws
 from harness.core.baseline import Baseline, pace_of
 from harness.core.cells import generation_rate, prefill_rate, samples_of
 from harness.core.drift import DRIFT_CONFIDENCE, Drift, drift_between
-from harness.core.metrics import GENERATION, PREFILL, Metric
-from harness.core.records import Control, Failure, Rung, RunRecord
+from harness.core.metrics import GENERATION, PREFILL, TTFT, Metric
+from harness.core.records import Control, Failure, Generation, Prefill, Rung, RunRecord
 from harness.core.sittings import bracket, read_so_far
 from harness.core.stats import Unjudgeable, ratio_estimate
 
 MIN_CONTROL_MS = 50.0
 """A control's prefill shorter than this says nothing of drift."""
+CACHED_BYTES = 2**30
+"""No CPU's caches hold weights of this size."""
 MIN_SERVER_MS = 1.0
 """No rung is read and no generation done in less: a shorter time was not measured."""
 
 
 def broken_law(metric: Metric, record: RunRecord, rung: Rung) -> str | None:
-    found: list[laws.Violation | None] = []
+    """Which law the samples of one cell break, as a sentence; `None` when they can be true."""
+    found: Iterable[laws.Violation | None] = ()
     if metric is PREFILL:
-        for prefill in rung.prefills:
-            found.append(laws.positive_time("the prefill", prefill.wall_ms))
-            if prefill.server_ms is not None:
-                found.append(laws.positive_time("the prefill", prefill.server_ms))
-                found.append(
-                    laws.enough_tokens(
-                        "prefill", prefill.new_tokens, prefill.server_ms, min_ms=MIN_SERVER_MS
-                    )
-                )
-                found.append(
-                    laws.clock_covers_server("prefill", prefill.wall_ms, prefill.server_ms)
-                )
-    if metric is GENERATION:
-        asked = record.header.plan.generate_tokens
-        for generation in rung.generations:
-            found.append(laws.no_more_than_asked("generation", generation.predicted_tokens, asked))
-            if generation.server_ms is not None:
-                found.append(
-                    laws.enough_tokens(
-                        "generation",
-                        generation.predicted_tokens,
-                        generation.server_ms,
-                        min_ms=MIN_SERVER_MS,
-                    )
-                )
-                found.append(
-                    laws.clock_covers_server("generation", generation.wall_ms, generation.server_ms)
-                )
-        if not any(g.draft_tokens for g in rung.generations):
-            found.append(_depth_law(record, rung))
+        found = (v for prefill in rung.prefills for v in _prefill_laws(prefill))
+    elif metric is TTFT:
+        found = (
+            laws.first_token_within("an answer", ask.ttft_ms, ask.wall_ms)
+            for ask in rung.counted_asks
+            if ask.ttft_ms is not None
+        )
+    elif metric is GENERATION:
+        found = (
+            *(v for g in rung.generations for v in _generation_laws(g, record)),
+            None if any(g.draft_tokens for g in rung.generations) else _depth_law(record, rung),
+            _bandwidth_law(record, rung),
+        )
     return next((v.sentence for v in found if v is not None), None)
+
+
+def _prefill_laws(prefill: Prefill) -> Iterator[laws.Violation | None]:
+    yield laws.positive_time("the prefill", prefill.wall_ms)
+    if prefill.server_ms is not None:
+        yield laws.positive_time("the prefill", prefill.server_ms)
+        yield laws.enough_tokens(
+            "prefill", prefill.new_tokens, prefill.server_ms, min_ms=MIN_SERVER_MS
+        )
+        yield laws.clock_covers_server("prefill", prefill.wall_ms, prefill.server_ms)
+    yield laws.batches_in_order("prefill", prefill.chunks)
+
+
+def _generation_laws(generation: Generation, record: RunRecord) -> Iterator[laws.Violation | None]:
+    asked, predicted = record.header.plan.generate_tokens, generation.predicted_tokens
+    yield laws.no_more_than_asked("generation", predicted, asked)
+    if generation.server_ms is not None:
+        yield laws.enough_tokens(
+            "generation", predicted, generation.server_ms, min_ms=MIN_SERVER_MS
+        )
+        yield laws.clock_covers_server("generation", generation.wall_ms, generation.server_ms)
+    if generation.ttft_ms is not None:
+        yield laws.first_token_within("generation", generation.ttft_ms, generation.wall_ms)
+
+
+def _bandwidth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:
+    """Weights and cache read once a token, by a server on the CPU, against the memory's speed.
+
+    Only where the weights are too large for any CPU's caches; the memory's speed is that of this
+    run's own pace (a copy reads and writes), which caches make too high, never too low.
+    """
+    log, copies = record.event_data("server_log"), pace_of(record).get("copy")
+    weights = log.get("weight_bytes_per_token")
+    if not copies or not _on_cpu(record) or not weights or weights < CACHED_BYTES:
+        return None
+    kv = (log.get("kv") or {}).get("bytes_per_token") or 0
+    rates = samples_of(rung).generation_tok_s
+    accepted = sum(g.draft_accepted_tokens or 0 for g in rung.generations)
+    predicted = sum(g.predicted_tokens for g in rung.generations)
+    if not rates or accepted >= predicted:
+        return None
+    return laws.within_bandwidth(
+        "generation",
+        median(rates),
+        bytes_per_token=weights + kv * rung.document_tokens,
+        bandwidth_bytes_s=2 * max(copies) * 1e9,
+        tokens_per_pass=predicted / (predicted - accepted),
+    )
 
 
 def _depth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:

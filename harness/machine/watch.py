@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from harness.core.contention import find, summarise
+from harness.core.contention import coverage, find, summarise
 from harness.core.load import Reading
 from harness.machine.contention import Sampler
 from harness.machine.pace import measure_pace
 
 SERIES_POINTS = 240
+MIN_COVERAGE = 0.5
+"""A sample of which less was watched cannot be called undisturbed."""
 
 
 def series(readings: Sequence[Reading]) -> list[dict[str, float | None]]:
@@ -50,8 +52,14 @@ class MachineWatcher:
 
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         """What disturbed a window of `time.perf_counter_ns`, as one sentence."""
-        found = find(self._sampler.readings(), start_ns, end_ns)
-        return None if found is None else found.message()
+        readings = self._sampler.readings()
+        found = find(readings, start_ns, end_ns)
+        if found is not None:
+            return found.message()
+        covered = coverage(readings, start_ns, end_ns)
+        if covered < MIN_COVERAGE:
+            return f"contention: not known, the machine was watched for {covered:.0%} of it"
+        return None
 
     def pace(self) -> dict[str, tuple[float, ...]]:
         """The machine's own pace now; to be asked while the server is idle."""

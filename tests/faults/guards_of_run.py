@@ -61,7 +61,7 @@ GUARDS = (
     Guard(
         "a prefill takes time",
         PLAUSIBLE,
-        'found.append(laws.positive_time("the prefill", prefill.server_ms))',
+        'yield laws.positive_time("the prefill", prefill.server_ms)',
         "pass",
         ("prefill-zero", "prefill-negative"),
     ),
@@ -82,12 +82,8 @@ GUARDS = (
     Guard(
         "a generation is long enough to be timed",
         PLAUSIBLE,
-        """                        generation.predicted_tokens,
-                        generation.server_ms,
-""",
-        """                        999,
-                        999.0,
-""",
+        '"generation", predicted, generation.server_ms, min_ms=MIN_SERVER_MS',
+        '"generation", 999, 999.0, min_ms=MIN_SERVER_MS',
         ("generation-zero", "generation-negative", "generation-instant", "end-at-once", "no-token"),
     ),
     Guard(
@@ -100,7 +96,7 @@ GUARDS = (
     Guard(
         "no more is generated than asked for",
         PLAUSIBLE,
-        'laws.no_more_than_asked("generation", generation.predicted_tokens, asked)',
+        'laws.no_more_than_asked("generation", predicted, asked)',
         'laws.no_more_than_asked("generation", 0, asked)',
         ("more-than-asked",),
     ),

@@ -94,7 +94,7 @@ def ask(
         predicted_tokens=70,
         predicted_ms=100.0,
         ttft_ms=ttft_ms,
-        wall_ms=200.0,
+        wall_ms=ttft_ms + 50.0,
         failure_class="right" if control and right == 5 else "digit_changed",
         failure_reason="" if control and right == 5 else "changed digits",
         invalid=() if control else ("control_failed",),

@@ -4,7 +4,7 @@ from harness.core.load import Conditions, Reading
 from harness.core.metrics import METRICS
 from harness.core.records import Event, RunRecord
 from harness.core.verdict import judge
-from harness.machine.watch import SERIES_POINTS, series
+from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
 from harness.report.judged import Judged
 from harness.report.machine_plot import machine_timeline
 from tests.unit.made_up import record, rung
@@ -55,3 +55,32 @@ def test_the_report_draws_what_was_read_and_tables_it() -> None:
     assert figure.traces[0]["y"] == [25.0] * 4
     assert len(figure.table.rows) == 4
     assert machine_timeline(judged(record(rung())), 0) is None
+
+
+class Watched:
+    """A sampler that watched some seconds."""
+
+    cost_s = 0.0
+
+    def __init__(self, *seconds: int) -> None:
+        self._readings = [reading(second, 0.0) for second in seconds]
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def mark(self) -> None:
+        pass
+
+    def readings(self) -> list[Reading]:
+        return self._readings
+
+
+def test_a_sample_that_was_hardly_watched_is_not_called_undisturbed() -> None:
+    watcher = MachineWatcher(None, Watched(0, 1, 2))  # type: ignore[arg-type]
+    assert watcher.contention(0, 3 * 10**9) is None
+    assert watcher.contention(10**9, 4 * 10**9) is None
+    said = watcher.contention(2 * 10**9, 12 * 10**9)
+    assert said == "contention: not known, the machine was watched for 10% of it"

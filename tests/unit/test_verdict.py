@@ -310,3 +310,39 @@ def test_a_growth_that_is_the_cache_s_own_is_no_leak() -> None:
     log = Event(code="server_log", message="", data={"kv": {"bytes_per_token": 3_300_000}})
     now = record(growing(3_300_000)).model_copy(update={"events": (log,)})
     assert cell(now, two(rung()), "memory").outcome == "PASS"
+
+
+def changed(made: Rung, **samples: object) -> Rung:
+    return made.model_copy(update=samples)
+
+
+def test_a_first_token_after_the_end_of_its_request_is_impossible() -> None:
+    late = tuple(a.model_copy(update={"ttft_ms": a.wall_ms + 1.0}) for a in rung().asks)
+    found = cell(record(changed(rung(), asks=late)), two(rung()), "ttft")
+    assert (found.outcome, found.code) == ("INVALID", "impossible")
+    spoken = tuple(g.model_copy(update={"ttft_ms": g.wall_ms + 1.0}) for g in rung().generations)
+    found = cell(record(changed(rung(), generations=spoken)), two(rung()), "generation")
+    assert (found.outcome, found.code) == ("INVALID", "impossible")
+
+
+def test_batches_that_overlap_are_impossible() -> None:
+    (read,) = rung().prefills
+    twice = read.model_copy(update={"chunks": (*read.chunks, read.chunks[-1])})
+    found = cell(record(changed(rung(), prefills=(twice,))), two(rung()), "prefill")
+    assert (found.outcome, found.code) == ("INVALID", "impossible")
+    assert "batch" in found.message
+
+
+@pytest.mark.parametrize(
+    ("weights_gib", "on_gpu", "impossible"),
+    [(2.0, False, True), (0.05, False, False), (2.0, True, False), (0.5, False, False)],
+)
+def test_generation_faster_than_memory_can_be_read_is_impossible(
+    weights_gib: float, on_gpu: bool, impossible: bool
+) -> None:
+    """100 tok/s of 2 GiB are 215 GB/s; a copy of 40 GB/s reads and writes 80."""
+    log = server_log(on_gpu=on_gpu)
+    log.data["weight_bytes_per_token"] = round(weights_gib * GIB)
+    speed = Event(code="pace", message="", data={"position": "before", "copy": [40.0, 39.0]})
+    found = cell(record(rung(), events=[log, speed]), two(rung()), "generation")
+    assert (found.code == "impossible") == impossible, found.message
