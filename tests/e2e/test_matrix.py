@@ -8,7 +8,7 @@ import gguf
 from harness.serving.session import reference_model
 from tests.e2e.conftest import Bench
 
-SHORT = ("-m", "long", "--ctx=2048", "--repeats=3", "--budget=0", "--server-args=-t 1")
+SHORT = ("-m", "long", "--ctx=2048", "--repeats=3", "--remeasure=0", "--server-args=-t 1")
 
 
 def trained_to(path: Path, tokens: int) -> Path:
