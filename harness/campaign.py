@@ -1,6 +1,6 @@
 """One run from options to verdict: lock, server, script, record, climb, baseline, judgement."""
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from harness.resume import find_resumption
 from harness.runner import Runner
 from harness.script import Script
 from harness.serverlog import explain, findings_of
+from harness.serving.fingerprint import Fingerprint, fingerprint_of
 from harness.serving.session import Session, open_session, slots_folder
 from harness.settings import Settings
 from harness.slots import Slots
@@ -33,10 +34,21 @@ from harness.store.runs import Recorder, check_writable, new_run_id, read_run
 
 LONG_CTX_TOKENS = 32768
 """From this context on, what a run will need is said before it begins."""
+FINGERPRINT_TOKENS = 600
+
+
+def hold_machine(settings: Settings) -> AbstractContextManager[None]:
+    """Hold the machine, for one campaign or for several after one another."""
+    where = f" on {settings.server_url}" if settings.server_url else ""
+    return machine_lock(f"--ctx {settings.ctx_tokens}{where}", wait_s=settings.wait_lock_s)
 
 
 class Campaign:
-    """A measured run. `start` opens everything, `check…` judge, `close` leaves nothing behind."""
+    """A measured run. `start` opens everything, `check…` judge, `close` leaves nothing behind.
+
+    `takes_machine` is False where the caller holds the machine itself. `unlike` is the fingerprint
+    of a server that must compute something else than this one.
+    """
 
     def __init__(
         self,
@@ -45,8 +57,13 @@ class Campaign:
         *,
         deepest: int | None,
         probes: bool = False,
+        takes_machine: bool = True,
+        unlike: Fingerprint = (),
     ) -> None:
         self.settings = settings
+        self._takes_machine = takes_machine
+        self._unlike = unlike
+        self.fingerprint: Fingerprint = ()
         self.deepest = deepest
         self._wants_probes = probes
         self._probes: Probes | None = None
@@ -77,13 +94,8 @@ class Campaign:
             )
         machine = read_machine(settings.machine_class)
         run_id = new_run_id(datetime.now())
-        self._stack.enter_context(
-            machine_lock(
-                f"--ctx {settings.ctx_tokens}"
-                + (f" on {settings.server_url}" if settings.server_url else ""),
-                wait_s=settings.wait_lock_s,
-            )
-        )
+        if self._takes_machine:
+            self._stack.enter_context(hold_machine(settings))
         try:
             self._wait_for_quiet()
             log = settings.results / "logs" / f"{run_id}.server.log"
@@ -107,6 +119,8 @@ class Campaign:
                 model=self._session.model,
                 label=settings.label,
                 profile=settings.profile,
+                matrix=settings.matrix,
+                arm=settings.arm,
             )
             self._baseline = find_baseline(settings.baselines, key_of(header))
             resumption = None
@@ -154,6 +168,8 @@ class Campaign:
             )
             for sentence in memory.unreadable():
                 self._runner.event("not_read", sentence)
+            if settings.arm is not None and script.native:
+                self._take_fingerprint(script)
             self._runner.begin()
             self._ready = True
         except ServerError as error:
@@ -186,6 +202,18 @@ class Campaign:
         if folder is None or self.session.running is None or self.session.identity.reduced:
             return None
         return Slots(self.session.client, folder, recorder.path.stem, recorder.append)
+
+    def _take_fingerprint(self, script: Script) -> None:
+        assert self._runner is not None
+        text = script.filler("fingerprint", FINGERPRINT_TOKENS)
+        self.fingerprint = fingerprint_of(self.session.client, text)
+        self._runner.event("fingerprint", "the likeliest tokens", tokens=self.fingerprint)
+        if self.fingerprint and self.fingerprint == self._unlike:
+            raise SetupError(
+                "its RoPE scaling had no effect: after the same text it computes the same "
+                "probabilities, to the last digit, as the arm without it; the build or model "
+                "ignores these flags"
+            )
 
     def _wait_for_quiet(self) -> None:
         limit_s = self.settings.wait_quiet_s

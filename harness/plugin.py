@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.errors import HarnessError
+from harness.options import SETTINGS_OPTIONS, add_options
 from harness.settings import Settings, load, project_root
 
 if TYPE_CHECKING:
+    from harness.arm_runs import ArmRuns
     from harness.campaign import Campaign
     from harness.core.outcomes import CellVerdict
     from harness.core.probes import ProbeVerdict
     from harness.probes import ProbeKind
+    from harness.progress import TerminalReporter
     from harness.serving.session import Session
 
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
+ARMS: pytest.StashKey[tuple[Settings, ...]] = pytest.StashKey()
+ARM_RUNS: pytest.StashKey[ArmRuns] = pytest.StashKey()
 
 _PROBES = {"heatmap": "--heatmap 8x16", "fuzz": "--fuzz-examples 20"}
 """Fixtures of what runs only when asked for, and how to ask."""
@@ -31,87 +36,10 @@ _PROBES = {"heatmap": "--heatmap 8x16", "fuzz": "--fuzz-examples 20"}
 FAILING = ("REGRESSED", "LEAK", "INVALID", "ERROR", "INCOMPARABLE")
 SKIPPING = ("INCONCLUSIVE", "NO_BASELINE")
 
-_OPTIONS: tuple[tuple[str, str, str, str], ...] = (
-    ("--ctx", "ctx_tokens", "N", "context to test up to, tokens: 131072 or 128K (default 8192)"),
-    ("--depths", "depths", "N,N", "rungs to measure (default 2K, 8K, 32K, 128K … up to --ctx)"),
-    ("--profile", "profile", "NAME", "a configuration of harness.toml, [profiles.NAME]"),
-    ("--server-url", "server_url", "URL", "measure a server that already runs"),
-    ("--server-bin", "server_bin", "PATH", "llama-server binary to start (or $LLAMA_SERVER)"),
-    ("--server-args", "server_args", "ARGS", "more flags for it: --server-args='-t 8', with the ="),
-    ("--model", "model", "GGUF", "model for the server that is started"),
-    ("--expect-device", "expect_device", "NAME", "refuse a server that computes elsewhere"),
-    ("--expect-build", "expect_build", "TEXT", "refuse a server of another build"),
-    ("--background", "background", "KIND", "document: plain (default) or hard (decoys, noise)"),
-    ("--haystack-seed", "seed", "N", "seed of document, needles and questions (default 0)"),
-    ("--repeats", "repeats", "N", "generation repeats at every rung (default 6)"),
-    ("--generate-tokens", "generate_tokens", "N", "tokens per generation repeat (default 128)"),
-    ("--answer-tokens", "answer_tokens", "N", "token budget of an answer (default 256)"),
-    ("--band", "band", "SHARE", "noise band for every metric, e.g. 0.10 (default) for ±10 %%"),
-    ("--baselines", "baselines", "DIR", "folder of accepted baselines (default baselines)"),
-    ("--results", "results", "DIR", "folder for run records and logs (default results)"),
-    ("--machine-class", "machine_class", "NAME", "name of the class of machines baselines are for"),
-    ("--label", "label", "NAME", "keeps baselines of otherwise equal configurations apart"),
-    ("--idle-timeout", "idle_timeout_s", "S", "silence from the server that ends a run (900)"),
-    ("--ready-timeout", "ready_timeout_s", "S", "time a started server has to load (600)"),
-    ("--budget", "budget_s", "S", "seconds the whole run may take; one that cannot is refused"),
-    ("--remeasure", "remeasure_s", "S", "seconds for measuring again what is undecided (120)"),
-    ("--distractors", "distractors", "N", "records a rung that look like needles (default 0)"),
-    ("--heatmap", "heatmap", "LxD", "also run the heatmap, lengths x depths, e.g. 8x16"),
-    (
-        "--fuzz-examples",
-        "fuzz_examples",
-        "N",
-        "also fuzz the questions, N examples, and placement, N/4",
-    ),
-    ("--fuzz-ctx", "fuzz_ctx", "N", "context of a fuzzed document, tokens (default 2048)"),
-    ("--wait-quiet", "wait_quiet_s", "S", "wait for a quiet machine; refuse if it stays busy (0)"),
-    ("--wait-lock", "wait_lock_s", "S", "wait this long for another run on this machine (0)"),
-)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """One group in `--help` for everything."""
-    group = parser.getgroup("long-context", "long-context regression harness (llama-server)")
-    for name, dest, metavar, text in _OPTIONS:
-        group.addoption(name, dest=f"harness_{dest}", metavar=metavar, default=None, help=text)
-    group.addoption(
-        "--strict-verdicts",
-        dest="harness_strict",
-        action="store_const",
-        const=True,
-        default=None,
-        help="INCONCLUSIVE and NO_BASELINE fail instead of skipping (default when CI=true)",
-    )
-    group.addoption(
-        "--resume",
-        dest="harness_resume",
-        action="store_const",
-        const=True,
-        default=None,
-        help="go on with the last run of this plan, if it was cut short and nothing has changed",
-    )
-    group.addoption(
-        "--save-slots",
-        dest="harness_save_slots",
-        action="store_const",
-        const=True,
-        default=None,
-        help="keep each rung's KV cache in the results until the run is complete (as --resume)",
-    )
-    group.addoption(
-        "--report",
-        dest="harness_report",
-        metavar="PATH",
-        default=None,
-        help="write the run's report, one page that opens offline, to PATH",
-    )
-    group.addoption(
-        "--no-strict-verdicts",
-        dest="harness_strict",
-        action="store_const",
-        const=False,
-        help="INCONCLUSIVE and NO_BASELINE skip, also when CI=true",
-    )
+    add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -120,32 +48,52 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "smoke: a few seconds on a small context")
     given = {
         dest: value
-        for dest in (*(o[1] for o in _OPTIONS), "strict", "resume", "save_slots")
+        for dest in SETTINGS_OPTIONS
         if (value := config.getoption(f"harness_{dest}")) is not None
     }
     try:
-        config.stash[SETTINGS] = load(given, project_root(config.invocation_params.dir))
+        root = project_root(config.invocation_params.dir)
+        config.stash[SETTINGS] = settings = load(given, root)
+        config.stash[ARMS] = ()
+        if settings.matrix is not None:
+            from harness.arms import load_arms
+
+            config.stash[ARMS] = load_arms(given, root)
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A `depth` argument of a long test runs over the ladder."""
-    if "depth" in metafunc.fixturenames and metafunc.definition.get_closest_marker("long"):
+    """A `depth` argument of a long test runs over the ladder; a matrix over its arms."""
+    arms = metafunc.config.stash[ARMS]
+    names = metafunc.fixturenames
+    is_rung = "depth" in names and metafunc.definition.get_closest_marker("long")
+    if arms and is_rung and "ladder" in names:
+        rungs = [(str(a.arm), depth) for a in arms for depth in a.rung_depths]
+        ids = [f"{arm}-{depth}" for arm, depth in rungs]
+        metafunc.parametrize(("ladder", "depth"), rungs, indirect=["ladder"], ids=ids)
+    elif is_rung:
         metafunc.parametrize("depth", metafunc.config.stash[SETTINGS].rung_depths, ids=str)
+    for fixture in (
+        "server",
+        *(p for p in _PROBES if _asked_for(metafunc.config.stash[SETTINGS], p)),
+    ):
+        if arms and fixture in names:
+            metafunc.parametrize(fixture, [str(a.arm) for a in arms], indirect=True)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests last: answers while climbing, then what needs the closed climb, by depth."""
-    items.sort(key=_place)
-    settings = config.stash[SETTINGS]
+    order = [a.arm for a in config.stash[ARMS]]
+    items.sort(key=lambda item: (order.index(arm) if (arm := _arm(item)) else -1, *_place(item)))
+    deepest = max(max(s.rung_depths) for s in config.stash[ARMS] or (config.stash[SETTINGS],))
     if config.getoption("timeout", None) is not None:
         return
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             closing = bool({"closed_ladder", *_PROBES} & set(_fixtures(item)))
-            depth = max(settings.rung_depths) if closing else _depth(item)
+            depth = deepest if closing else _depth(item)
             item.add_marker(pytest.mark.timeout(patience_s(depth)))
 
 
@@ -175,8 +123,19 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 
 def _depth(item: pytest.Item) -> int:
+    return int(_parameters(item).get("depth", 0))
+
+
+def _arm(item: pytest.Item) -> str | None:
+    """The arm of the matrix an item belongs to; `None` without one."""
+    return next(
+        (str(v) for k, v in _parameters(item).items() if k in ("ladder", "server", *_PROBES)), None
+    )
+
+
+def _parameters(item: pytest.Item) -> dict[str, Any]:
     callspec = getattr(item, "callspec", None)
-    return int(callspec.params.get("depth", 0)) if callspec is not None else 0
+    return dict(callspec.params) if callspec is not None else {}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -191,18 +150,51 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     probes = any(_asked_for(settings, name) for name in wanted & set(_PROBES))
     if not ladder and not probes and "server" not in wanted:
         return
-    depths = [_depth(i) for i in session.items if set(_fixtures(i)) & {"ladder", "closed_ladder"}]
-    deepest = (max(depths) or max(settings.rung_depths)) if ladder else None
-    from harness.campaign import Campaign
     from harness.progress import TerminalReporter
 
-    campaign = Campaign(settings, TerminalReporter(config), deepest=deepest, probes=probes)
     try:
-        campaign.start()
+        if config.stash[ARMS]:
+            _start_arms(session, TerminalReporter(config))
+        else:
+            deepest = _deepest(session.items, settings) if ladder else None
+            _start(config, settings, TerminalReporter(config), deepest, probes)
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
-    config.stash[CAMPAIGN] = campaign
     _end_by_sigterm_as_by_ctrl_c()
+
+
+def _deepest(items: list[pytest.Item], settings: Settings) -> int | None:
+    """The depth that tests of the ladder want; `None` when there are none."""
+    depths = [_depth(i) for i in items if set(_fixtures(i)) & {"ladder", "closed_ladder"}]
+    return (max(depths) or max(settings.rung_depths)) if depths else None
+
+
+def _start(
+    config: pytest.Config,
+    settings: Settings,
+    reporter: TerminalReporter,
+    deepest: int | None,
+    probes: bool,
+) -> None:
+    from harness.campaign import Campaign
+
+    campaign = Campaign(settings, reporter, deepest=deepest, probes=probes)
+    campaign.start()
+    config.stash[CAMPAIGN] = campaign
+
+
+def _start_arms(session: pytest.Session, reporter: TerminalReporter) -> None:
+    """Take the machine; each arm's server is started by the first test that needs it."""
+    from harness.arm_runs import ArmRuns, Wanted
+
+    wanted = {}
+    for settings in session.config.stash[ARMS]:
+        items = [i for i in session.items if _arm(i) == settings.arm]
+        probes = any(set(_fixtures(i)) & set(_PROBES) for i in items)
+        wanted[str(settings.arm)] = Wanted(_deepest(items, settings), probes)
+    arms = ArmRuns(session.config.stash[ARMS], wanted, reporter)
+    arms.start()
+    session.config.stash[ARM_RUNS] = arms
 
 
 def _end_by_sigterm_as_by_ctrl_c() -> None:
@@ -219,20 +211,27 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def _campaign(config: pytest.Config) -> Campaign:
+def _campaign(request: pytest.FixtureRequest) -> Campaign:
+    """The campaign a fixture is asked of: that of its arm, where a matrix is measured."""
+    config = request.config
     if _is_worker(config):
         pytest.fail(
             "pytest-xdist would measure one server from several processes at once; run long and "
             "smoke tests without -n",
             pytrace=False,
         )
-    return config.stash[CAMPAIGN]
+    if (arms := config.stash.get(ARM_RUNS, None)) is None:
+        return config.stash[CAMPAIGN]
+    try:
+        return arms.campaign(str(request.param))
+    except HarnessError as error:
+        pytest.fail(str(error), pytrace=False)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Nothing outlives the session; a run whose tests are through gets its second control."""
-    if campaign := session.config.stash.get(CAMPAIGN, None):
+    if campaign := _running(session.config):
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             campaign.finish()
         campaign.close()
@@ -240,8 +239,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The same, should the session not have finished."""
-    if campaign := config.stash.get(CAMPAIGN, None):
+    if campaign := _running(config):
         campaign.close()
+
+
+def _running(config: pytest.Config) -> Campaign | ArmRuns | None:
+    return config.stash.get(CAMPAIGN, None) or config.stash.get(ARM_RUNS, None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -263,6 +266,9 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """The table of measured, baseline, change and outcome."""
+    if (arms := config.stash.get(ARM_RUNS, None)) is not None:
+        _matrix_summary(terminalreporter, arms)
+        return
     campaign = config.stash.get(CAMPAIGN, None)
     record, verdict = (campaign.record(), campaign.verdict()) if campaign else (None, None)
     if record is None or verdict is None or campaign is None:
@@ -284,8 +290,27 @@ def pytest_terminal_summary(
 
     report = config.getoption("harness_report")
     path = None if report is None else config.invocation_params.dir / report
-    for line in publish(record, config.stash[SETTINGS], path):
+    for line in publish([record], config.stash[SETTINGS], path):
         terminalreporter.write_line(line)
+
+
+def _matrix_summary(terminal: pytest.TerminalReporter, arms: ArmRuns) -> None:
+    from harness.publish import publish
+    from harness.report.matrix import matrix_summary
+
+    if not (results := arms.results()):
+        return
+    config, writer = terminal.config, terminal._tw
+    terminal.section(f"long-context matrix {config.stash[SETTINGS].matrix}")
+    encoding = getattr(writer._file, "encoding", None)
+    terminal.write(
+        matrix_summary(results, width=writer.fullwidth, color=writer.hasmarkup, encoding=encoding)
+    )
+    report = config.getoption("harness_report")
+    path = None if report is None else config.invocation_params.dir / report
+    records = [r.record for r in results if r.record is not None]
+    for line in publish(records, config.stash[SETTINGS], path):
+        terminal.write_line(line)
 
 
 class Ladder:
@@ -338,18 +363,18 @@ def _asked_for(settings: Settings, probe: str) -> bool:
     return (settings.heatmap if probe == "heatmap" else settings.fuzz_examples) is not None
 
 
-def _probe(config: pytest.Config, name: str) -> Probe:
-    settings = config.stash[SETTINGS]
+def _probe(request: pytest.FixtureRequest, name: str) -> Probe:
+    settings = request.config.stash[SETTINGS]
     if not _asked_for(settings, name):
         pytest.skip(f"not asked for; {_PROBES[name]} does")
-    return Probe(_campaign(config), strict=settings.strict)
+    return Probe(_campaign(request), strict=settings.strict)
 
 
 @pytest.fixture(scope="session")
 def ladder(request: pytest.FixtureRequest) -> Ladder:
     """The climb, driven just as far as a test needs."""
     settings = request.config.stash[SETTINGS]
-    return Ladder(_campaign(request.config), strict=settings.strict)
+    return Ladder(_campaign(request), strict=settings.strict)
 
 
 @pytest.fixture
@@ -362,16 +387,16 @@ def closed_ladder(ladder: Ladder) -> Ladder:
 @pytest.fixture
 def heatmap(request: pytest.FixtureRequest) -> Probe:
     """The heatmap, where `--heatmap` asks for it."""
-    return _probe(request.config, "heatmap")
+    return _probe(request, "heatmap")
 
 
 @pytest.fixture
 def fuzz(request: pytest.FixtureRequest) -> Probe:
     """The fuzz, where `--fuzz-examples` asks for it."""
-    return _probe(request.config, "fuzz")
+    return _probe(request, "fuzz")
 
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Session:
     """The open server, for short measurements at depth 0."""
-    return _campaign(request.config).session
+    return _campaign(request).session

@@ -1,7 +1,7 @@
 """After a measured session: the page asked for with `--report`, and the summary of a CI job."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.chosen import bands_of, history_of, judged, sentences
@@ -17,28 +17,30 @@ MAX_SUMMARY_BYTES = 1_000_000
 
 
 def publish(
-    record: RunRecord,
+    records: Sequence[RunRecord],
     settings: Settings,
     report: Path | None,
     environ: Mapping[str, str] = os.environ,
 ) -> Iterator[str]:
-    """Write what is asked for and yield a sentence for each; a file that fails is one of them.
+    """Write what is asked for of these runs and yield a sentence for each file written.
 
-    The verdict on the run stands whether or not its report could be written.
+    A file that fails is a sentence too: the verdict on the run stands whether or not its report
+    could be written.
     """
     job = environ.get(STEP_SUMMARY)
-    if report is None and not job:
+    if not records or (report is None and not job):
         return
     try:
-        run = judged(record, settings)
-        points = history_of([run], settings.results)
+        runs = [judged(record, settings) for record in records]
+        points = history_of(runs, settings.results)
         if report is not None:
             report.parent.mkdir(parents=True, exist_ok=True)
-            text = page([run], bands=bands_of(settings), history=points)
+            text = page(runs, bands=bands_of(settings), history=points)
             report.write_text(text, encoding="utf-8", newline="\n")
             yield f"report: {report}"
         if job:
-            text = summary(run, trends=sentences(points, settings, None))
+            trends = sentences(points, settings, None)
+            text = "\n".join(summary(run, trends=trends) for run in runs)
             with Path(job).open("ab") as file:
                 file.write(text.encode()[:MAX_SUMMARY_BYTES])
             yield f"job summary: {job}"

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -39,6 +40,9 @@ class Settings(BaseModel):
     model: str | None = None
     api_key: str | None = None
     profile: str | None = None
+    matrix: str | None = None
+    matrices: dict[str, Any] = {}
+    arm: str | None = None
     env: dict[str, str] = {}
     expect_device: str | None = None
     expect_build: str | None = None
@@ -127,18 +131,25 @@ def project_root(start: Path) -> Path:
 
 
 def load(
-    options: Mapping[str, object], root: Path, environ: Mapping[str, str] = os.environ
+    options: Mapping[str, object],
+    root: Path,
+    environ: Mapping[str, str] = os.environ,
+    arm: Mapping[str, object] = MappingProxyType({}),
 ) -> Settings:
     """Settings from `options` (only those given) over a profile over the file in `root`.
+
+    `arm` is what an arm of a matrix or comparison lays over all of them.
 
     Raises:
         SetupError: an unknown key or profile, a wrong value, or options that contradict each other.
     """
     file = dict(_file_settings(root))
     profiles = file.pop("profiles", None)
-    name = options.get("profile", file.get("profile"))
+    matrices = file.pop("matrix") if isinstance(file.get("matrix"), Mapping) else {}
+    name = {**file, **options, **arm}.get("profile")
     profile = _renamed(profile_layer(profiles, str(name))) if name is not None else {}
-    merged = layered(file, profile, options)
+    merged = layered(file, profile, options, _renamed(arm))
+    merged["matrices"] = matrices
     if merged.get("ctx_tokens") is not None:
         merged["ctx_tokens"] = tokens(merged["ctx_tokens"], "--ctx")
     if merged.get("depths") is not None:

@@ -31,7 +31,7 @@ def discrepancies(
         device: part of the name of the device that must hold the weights (`Vulkan0`, `8060S`,
             `CPU`), if one is expected.
     """
-    given = _values(argv)
+    given = values_of(argv)
     return tuple(
         clause
         for clause in (
@@ -57,8 +57,8 @@ def other_build(build: str, expected: str | None) -> str | None:
     return f"its build is {build}, not {expected}"
 
 
-def _values(argv: Sequence[str]) -> dict[str, str]:
-    """Value of every setting of a command line; "" for switches."""
+def values_of(argv: Sequence[str]) -> dict[str, str]:
+    """Value of every setting of a command line, by its first name; "" for switches."""
     result = {}
     for flag, *words in groups(argv):
         name, equals, value = flag.partition("=")

@@ -225,8 +225,8 @@ class ServerIdentity(Strict):
 class Header(Strict):
     """First line of a record.
 
-    `profile` is the profile of `harness.toml` it was measured with; it is not part of a
-    baseline's key.
+    `profile`, `matrix` and `arm` name the configuration of `harness.toml` and the arm of the matrix
+    it was measured as; they are not part of a baseline's key.
     """
 
     kind: Literal["header"] = "header"
@@ -240,6 +240,8 @@ class Header(Strict):
     model: ModelIdentity
     label: str | None = None
     profile: str | None = None
+    matrix: str | None = None
+    arm: str | None = None
 
 
 class Control(Strict):

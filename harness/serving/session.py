@@ -16,6 +16,7 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from harness.core.as_asked import discrepancies, other_build
+from harness.core.combinations import objection
 from harness.core.flags import (
     cache_settings,
     key_of,
@@ -140,13 +141,12 @@ def _attach(settings: Settings, say: Say) -> Session:
 
 
 def _start(settings: Settings, log_path: Path, say: Say) -> Session:
-    binary = _binary(settings)
+    binary = binary_of(settings)
     given = list(settings.server_args)
-    cache_settings(given)  # refuses what no server would take, before one is started
     if binary and not (settings.model or flag_value(given, "-m", "--model", "-hf", "--hf-repo")):
         say("no --model given: the binary serves the project's own reference model")
     gguf = served_model(settings)
-    _refuse_untrained_context(gguf, given, settings)
+    refuse_impossible(settings, gguf)
     port = _port(given)
     defaults: list[tuple[tuple[str, ...], str | None]] = [
         (("--host",), LOOPBACK),
@@ -176,11 +176,6 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
             defaults = [d for d in defaults if d[0] != _VERBOSITY]
         argv = [binary, *with_defaults(given, defaults)]
     else:
-        if refused := unknown_flags(given):
-            raise SetupError(
-                f"the embedded server does not know {refused[0]}; use --server-bin with a "
-                "llama-server binary for it, or drop it from --server-args"
-            )
         argv = [
             *(sys.executable, "-m", "harness.serving.embedded"),
             *with_defaults(given, defaults),
@@ -209,7 +204,8 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         raise
 
 
-def _binary(settings: Settings) -> str | None:
+def binary_of(settings: Settings) -> str | None:
+    """The llama-server binary to start; `None` for the embedded server."""
     return settings.server_bin or (shutil.which("llama-server") if settings.model else None)
 
 
@@ -226,7 +222,7 @@ def served_model(settings: Settings) -> GgufInfo | None:
     Raises:
         SetupError: the file is missing or no usable GGUF.
     """
-    from_hub = _binary(settings) and flag_value(settings.server_args, "-hf", "--hf-repo")
+    from_hub = binary_of(settings) and flag_value(settings.server_args, "-hf", "--hf-repo")
     if settings.server_url or from_hub:
         return None
     return read_gguf(_model_path(settings))
@@ -236,6 +232,25 @@ def slots_folder(settings: Settings) -> Path | None:
     """Where a server of ours may save its slots, `None` when it is not to."""
     wanted = settings.resume or settings.save_slots
     return settings.results / "slots" if wanted and not settings.server_url else None
+
+
+def refuse_impossible(settings: Settings, gguf: GgufInfo | None) -> None:
+    """Refuse, before a server is started, flags that it cannot be started with.
+
+    Raises:
+        SetupError: with the reason.
+    """
+    given = list(settings.server_args)
+    if binary_of(settings) is None and (refused := unknown_flags(given)):
+        raise SetupError(
+            f"the embedded server does not know {refused[0]}; use --server-bin with a "
+            "llama-server binary for it, or drop it from --server-args"
+        )
+    cache_settings(given)
+    metadata = gguf.metadata if gguf is not None else None
+    if reason := objection(given, metadata, ctx_tokens=max(settings.rung_depths)):
+        raise SetupError(f"these flags do not go together: {reason}")
+    _refuse_untrained_context(gguf, given, settings)
 
 
 def reference_model() -> Path:

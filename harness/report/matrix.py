@@ -1,0 +1,153 @@
+"""The end of a matrix: one table of its arms, and what is to be said of each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from harness.core.cells import samples_of, values_of
+from harness.core.metrics import GENERATION, MEMORY, PREFILL, TTFT
+from harness.core.records import Rung, RunRecord
+from harness.core.verdict import RunVerdict
+from harness.report.terminal import STYLES
+from harness.report.text import inert, rendered
+
+_MIB = 2**20
+DISTURBED = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """One arm: why it could not be measured, or its record, verdict and the record's path."""
+
+    arm: str
+    refused: str | None
+    record: RunRecord | None = None
+    verdict: RunVerdict | None = None
+    path: str = ""
+
+
+def matrix_summary(
+    results: Sequence[ArmResult], *, width: int, color: bool, encoding: str | None
+) -> str:
+    """All arms as text: a sentence for what is not plain, then the table, then the records."""
+    lines = [*_said(results)]
+    parts = [
+        rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
+        for line, style in lines
+    ]
+    parts.append(rendered(_table(results), width=width, color=color, encoding=encoding))
+    for line in _footing(results):
+        parts.append(rendered(Text(inert(line)), width=width, color=color, encoding=encoding))
+    return "".join(parts)
+
+
+def _said(results: Sequence[ArmResult]) -> Iterator[tuple[str, str]]:
+    for result in results:
+        if result.refused is not None:
+            yield f"arm {result.arm} not measured: {result.refused}", "bold red"
+            continue
+        assert result.verdict is not None
+        for cell in result.verdict.cells:
+            if cell.outcome not in ("PASS", "NO_BASELINE", "INCONCLUSIVE"):
+                yield (
+                    f"arm {result.arm}, {cell.metric.label} at {cell.depth}: {cell.outcome}: "
+                    f"{cell.message}",
+                    STYLES[cell.outcome],
+                )
+
+
+def _table(results: Sequence[ArmResult]) -> Table:
+    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    drafting = any(_acceptance(rung) for _, rung in _rungs(results))
+    columns = (
+        *("depth", "arm", "prefill tok/s", "generation tok/s", "warm TTFT ms", "memory GiB"),
+        *("KV MiB log/theory", "right"),
+        *(("drafts taken",) if drafting else ()),
+    )
+    for name in columns:
+        table.add_column(name, justify="left" if name == "arm" else "right", no_wrap=name == "arm")
+    last: int | None = None
+    for result, rung in sorted(_rungs(results), key=lambda pair: pair[1].depth):
+        if last is not None and rung.depth != last:
+            table.add_section()
+        table.add_row(
+            str(rung.depth) if rung.depth != last else "",
+            result.arm,
+            *_measured(rung),
+            _kv(result.record),
+            _retrieval(rung),
+            *((_acceptance(rung) or "-",) if drafting else ()),
+        )
+        last = rung.depth
+    return table
+
+
+def _rungs(results: Sequence[ArmResult]) -> list[tuple[ArmResult, Rung]]:
+    return [
+        (result, rung)
+        for result in results
+        if result.record is not None
+        for depth in result.record.header.plan.depths
+        if (rung := result.record.rung(depth)) is not None
+    ]
+
+
+def _measured(rung: Rung) -> Iterator[str]:
+    """Medians of the four metrics; `*` where every sample of one was disturbed."""
+    clean, every = samples_of(rung), samples_of(rung, contended=True)
+    for metric in (PREFILL, GENERATION, TTFT, MEMORY):
+        values = values_of(metric, clean) or values_of(metric, every)
+        mark = DISTURBED if values and not values_of(metric, clean) else ""
+        yield f"{_number(median(values))}{mark}" if values else "-"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 3}f}"
+
+
+def _kv(record: RunRecord | None) -> str:
+    """KV cache in MiB (2^20 bytes): the server's log against theory."""
+    data: dict[str, Any] = {}
+    for event in record.events if record is not None else ():
+        if event.code == "server_log":
+            data = event.data.get("kv") or {}
+    measured, theory = data.get("measured_bytes"), data.get("theory_bytes")
+    if not theory:
+        return "-"
+    return "/".join("?" if not v else f"{v / _MIB:,.2f}" for v in (measured, theory))
+
+
+def _retrieval(rung: Rung) -> str:
+    right, asked, controls_right, controls = samples_of(rung).retrieval
+    if not asked:
+        return "-"
+    control = "" if controls_right == controls else f", control {controls_right}/{controls}"
+    return f"{right}/{asked}{control}"
+
+
+def _acceptance(rung: Rung) -> str | None:
+    """Draft tokens that were accepted, of all drafted, over the generation repeats."""
+    drafted = sum(g.draft_tokens or 0 for g in rung.generations)
+    accepted = sum(g.draft_accepted_tokens or 0 for g in rung.generations)
+    return f"{accepted}/{drafted} ({accepted / drafted:.0%})" if drafted else None
+
+
+def _footing(results: Sequence[ArmResult]) -> Iterator[str]:
+    if any(DISTURBED in text for _, rung in _rungs(results) for text in _measured(rung)):
+        yield f"{DISTURBED} only measured while other processes used the machine"
+    for result in results:
+        if result.verdict is None:
+            continue
+        for drift in result.verdict.drift:
+            if drift.state == "drifted":
+                yield f"arm {result.arm}, drift: {drift.sentence}"
+        yield f"arm {result.arm}: {result.verdict.outcome}, record: {result.path}"
+    yield (
+        "the arms ran one after another; whether a difference between two of them is more than "
+        "drift and noise, `harness compare` says, which interleaves them"
+    )
