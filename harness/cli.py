@@ -236,7 +236,7 @@ def judge(
 ) -> None:
     """Judge a recorded RUN again (by default the newest one).
 
-    Exit code: 0 PASS, 1 REGRESSED, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
+    Exit code: 0 PASS, 1 REGRESSED or LEAK, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
     """
     settings = _settings(results, baselines, band=band, profile=profile)
     record = run_named(run, settings)

@@ -41,6 +41,9 @@ def summary(
         rendered(Text(inert(line)), width=width, color=color, encoding=encoding)
         for line in _heading(record)
     ]
+    if verdict.cells:
+        said = Text(_overall(verdict), style=STYLES[verdict.outcome])
+        parts.append(rendered(said, width=width, color=color, encoding=encoding))
     for line, style in _reasons(verdict):
         parts.append(
             rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
@@ -53,6 +56,13 @@ def summary(
     for line in _footing(record, verdict):
         parts.append(rendered(Text(inert(line)), width=width, color=color, encoding=encoding))
     return "".join(parts)
+
+
+def _overall(verdict: RunVerdict) -> str:
+    """The run's outcome, and how many cells have which."""
+    counts = Counter(cell.outcome for cell in verdict.cells)
+    each = ", ".join(f"{counts[o]} {o}" for o in STYLES if counts[o])
+    return f"{verdict.outcome}: {each} of {len(verdict.cells)} cells"
 
 
 def _heading(record: RunRecord) -> Iterator[str]:

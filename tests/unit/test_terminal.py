@@ -64,3 +64,11 @@ def test_known_signs_become_ascii_and_the_rest_question_marks() -> None:
     assert encodable("±10 % → −5 …", "ascii") == "+/-10 % -> -5 ..."
     assert encodable("深さ 8K", "ascii") == "?? 8K"
     assert encodable("深さ 8K", "cp932") == "深さ 8K"
+
+
+def test_the_runs_outcome_comes_first_with_the_cells_counted() -> None:
+    slow = record(rung(prefill_tok_s=600.0))
+    lines = shown(slow, record(rung())).splitlines()
+    assert lines[1] == "REGRESSED: 4 PASS, 1 REGRESSED of 5 cells"
+    assert "PASS: 5 PASS of 5 cells" in shown(record(rung()), record(rung()))
+    assert "NO_BASELINE: 5 NO_BASELINE of 5 cells" in shown(record(rung()))
