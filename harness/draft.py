@@ -25,6 +25,7 @@ class RungDraft:
         self.log_counts: dict[str, int] = {}
         self.failure: Failure | None = None
         self.last_text = ""
+        self.climb_ms = 0.0
         self._started_s = time.perf_counter()
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import campaign as campaign_module
-from harness import runner
+from harness import meter
 from harness.campaign import Campaign
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.records import RunRecord
@@ -114,8 +114,8 @@ class Unwatched:
 def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(campaign_module, "MachineWatcher", Unwatched)
-        patch.setattr(runner, "_READING_S", 0.0)
-        patch.setattr(runner, "REST_S", 0.0, raising=False)
+        patch.setattr(meter, "_READING_S", 0.0)
+        patch.setattr(meter, "REST_S", 0.0)
         patch.setenv(LOCK_VARIABLE, str(tmp_path_factory.mktemp("lock") / "machine.lock"))
         yield
 

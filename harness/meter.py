@@ -1,0 +1,214 @@
+"""The requests of a rung and what they yield: reading, asking, generating, memory, disturbance."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from harness.budget import Budget
+from harness.controls import REST_S
+from harness.core import cells
+from harness.core.answer_budget import larger_budget
+from harness.core.needles import Order
+from harness.core.records import CURVE, AnyLine, AskRecord, Event, Prefill, Timed
+from harness.counts import refuse_cut_question, refuse_reuse
+from harness.draft import RungDraft
+from harness.measured import ask_record, generation_record, prefill_record
+from harness.ports import MemoryReader, Reporter, Watcher
+from harness.prefill_progress import PrefillProgress, cliff_sentence
+from harness.script import Script
+from harness.serverlog import newest_lines
+from harness.serving.client import Exchange
+from harness.serving.session import Session
+from harness.settings import Settings
+
+_READING_S = 0.3
+"""Counters of the kernel have a grain of 10 ms: a shorter reading says nothing."""
+
+TimedSample = TypeVar("TimedSample", bound=Timed)
+
+
+class Meter:
+    """Measures one rung after another on one server.
+
+    `prefilled_tokens` and `generated_tokens` count what the server did for it; every sample's time
+    counts from `origin_ns` (`time.perf_counter_ns`). `append` puts a line on the record.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        script: Script,
+        append: Callable[[AnyLine], None],
+        reporter: Reporter,
+        memory: MemoryReader,
+        watcher: Watcher,
+        budget: Budget,
+        *,
+        settings: Settings,
+        origin_ns: int,
+        sitting: int,
+        prefilled_tokens: int,
+    ) -> None:
+        self._session = session
+        self._client = session.client
+        self._script = script
+        self._append = append
+        self._reporter = reporter
+        self._memory = memory
+        self._watcher = watcher
+        self._budget = budget
+        self._settings = settings
+        self._sitting = sitting
+        self.origin_ns = origin_ns
+        self.prefilled_tokens = prefilled_tokens
+        self.generated_tokens = 0
+
+    def prefill(self, depth: int, *, reuse: bool, climbing: bool = False) -> Exchange:
+        """Read the document of the rung at `depth`, cold unless `reuse`; cliffs go on the record.
+
+        Raises:
+            OverBudgetError: the rest of it, while `climbing`, would not fit the budget.
+            ServerError: it failed, or reused what it should have read.
+        """
+        self._session.check_alive("waiting for the next request")
+        progress = PrefillProgress(
+            depth,
+            self._budget,
+            self._reporter,
+            lambda: newest_lines(self._session.running),
+            self._keep_curve,
+            climbing=climbing,
+        )
+        try:
+            exchange = self._client.prefill(
+                self._script.head + self._script.document(depth),
+                reuse=reuse,
+                on_progress=progress,
+            )
+        finally:
+            for cliff, lines in progress.cliffs:
+                self._event(
+                    "cliff",
+                    cliff_sentence(cliff),
+                    at_tokens=cliff.at_tokens,
+                    chunks=cliff.chunks,
+                    log_lines=lines,
+                )
+        self.prefilled_tokens += exchange.new_tokens or 0
+        if not reuse:
+            refuse_reuse(exchange)
+        return exchange
+
+    def sample(self, exchange: Exchange, kind: str, planned_cached_tokens: int) -> Prefill:
+        """A reading as the record keeps it."""
+        return prefill_record(
+            exchange,
+            kind,
+            planned_cached_tokens=planned_cached_tokens,
+            origin_ns=self.origin_ns,
+        )
+
+    def ask(self, draft: RungDraft, order: Order) -> None:
+        """Ask once; again, with a new control, where only the token budget cut the answer."""
+        budget = self._settings.answer_tokens
+        record = self._ask_within(draft, order, budget)
+        larger = larger_budget(record, budget, self._session.identity.n_ctx)
+        if larger is not None:
+            draft.asks[-1] = record.model_copy(update={"superseded": True})
+            draft.notes.append(
+                f"an answer was cut at {budget} tokens; the question was asked again with {larger}"
+            )
+            self._ask_within(draft, order, larger)
+
+    def generate(self, draft: RungDraft) -> None:
+        """One generation repeat behind the rung's last question."""
+        self._session.check_alive("waiting for the next request")
+        exchange = self._chat(
+            draft.last_text,
+            max_tokens=self._settings.generate_tokens,
+            reuse=True,
+            ignore_eos=True,
+            pause_s=REST_S if draft.fast else 0.0,
+        )
+        self.prefilled_tokens += exchange.new_tokens or 0
+        record = generation_record(exchange, origin_ns=self.origin_ns)
+        draft.generations.append(record)
+        self.generated_tokens += record.predicted_tokens
+        self.sample_memory(draft)
+
+    def sample_memory(self, draft: RungDraft) -> None:
+        """The server's memory now, with what it has generated until now."""
+        sample = self._memory.sample()
+        draft.memory.append(sample.model_copy(update={"generated_tokens": self.generated_tokens}))
+
+    def mark_disturbed(self, draft: RungDraft) -> None:
+        """Say on each sample who disturbed it, once readings cover the newest one."""
+        time.sleep(_READING_S)
+        self._watcher.mark()
+        draft.prefills = [self._disturbed(x) for x in draft.prefills]
+        draft.asks = [self._disturbed(x) for x in draft.asks]
+        draft.generations = [self._disturbed(x) for x in draft.generations]
+
+    def _ask_within(self, draft: RungDraft, order: Order, budget_tokens: int) -> AskRecord:
+        self._session.check_alive("waiting for the next request")
+        ask = self._script.ask(draft.depth, order)
+        text = self._script.document(draft.depth) + ask.tail
+        exchange = self._chat(text, max_tokens=budget_tokens, reuse=True)
+        self.prefilled_tokens += exchange.new_tokens or 0
+        tail_tokens = self._script.tail_tokens(ask)
+        if self._script.native:
+            expected = draft.document_tokens + self._script.head_tokens + tail_tokens
+            refuse_cut_question(draft.depth, exchange, expected)
+        draft.last_text = text
+        if not draft.asks and exchange.first_token_ms is not None:
+            draft.cold_ttft_ms = draft.climb_ms + exchange.first_token_ms
+        record = ask_record(
+            ask,
+            exchange,
+            tail_tokens,
+            foreign=self._script.foreign_codes(ask),
+            origin_ns=self.origin_ns,
+        )
+        draft.asks.append(record)
+        self.generated_tokens += record.predicted_tokens or 0
+        self.sample_memory(draft)
+        if self._script.native and not cells.warm(record):
+            draft.notes.append(
+                f"a question re-read {record.new_tokens} tokens instead of "
+                f"{record.planned_new_tokens}; its TTFT is not counted as warm"
+            )
+        return record
+
+    def _disturbed(self, sample: TimedSample) -> TimedSample:
+        if sample.start_s is None or sample.end_s is None:
+            return sample
+        start_ns, end_ns = (self.origin_ns + round(s * 1e9) for s in (sample.start_s, sample.end_s))
+        found = self._watcher.contention(start_ns, end_ns)
+        return sample.model_copy(update={"contention": found})
+
+    def _keep_curve(self, depth: int, points: list[tuple[int, float]]) -> None:
+        self._event(CURVE, "", depth=depth, sitting=self._sitting, points=points)
+
+    def _chat(
+        self,
+        text: str,
+        *,
+        max_tokens: int,
+        reuse: bool,
+        ignore_eos: bool = False,
+        pause_s: float = 0.0,
+    ) -> Exchange:
+        exchange = self._client.chat(
+            text,
+            max_tokens=max_tokens,
+            reuse=reuse,
+            ignore_eos=ignore_eos,
+            native=self._script.native,
+            pause_s=pause_s,
+        )
+        if self._script.native and not reuse:
+            refuse_reuse(exchange)
+        return exchange
+
+    def _event(self, code: str, message: str, **data: object) -> None:
+        self._append(Event(code=code, message=message, data=dict(data)))
