@@ -63,7 +63,7 @@ def test_folders_and_models_with_spaces_and_japanese_names(bench: Bench) -> None
     shutil.copy(reference_model(), model)
     done = bench.pytest(
         *("-m", "long", "--ctx", "2048", "--repeats", "3"),
-        *("--budget", "0", "--results=結果 一", "--baselines=基準 値", "--save-slots"),
+        *("--remeasure", "0", "--results=結果 一", "--baselines=基準 値", "--save-slots"),
         *(f"--model={model}", "--label=夜 間", "--report=報告 書.html"),
         env={"HARNESS_API_KEY": KEY},
     )
