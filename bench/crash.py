@@ -66,7 +66,7 @@ class Crash:
         (root / "baselines").mkdir(exist_ok=True)
         self.command = (
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "long"),
-            *("--depths", ",".join(map(str, depths)), "--repeats", "3", "--budget", "0"),
+            *("--depths", ",".join(map(str, depths)), "--repeats", "3", "--remeasure", "0"),
             *("--resume", f"--server-args=-t {threads}"),
         )
 

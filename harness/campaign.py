@@ -25,11 +25,12 @@ from harness.runner import Runner
 from harness.script import Script
 from harness.serverlog import explain, findings_of
 from harness.serving.fingerprint import Fingerprint, fingerprint_of
+from harness.serving.orphans import reap
 from harness.serving.session import Session, open_session, slots_folder
 from harness.settings import Settings
 from harness.slots import Slots
 from harness.store.baselines import find_baseline
-from harness.store.lock import machine_lock
+from harness.store.lock import machine_lock, servers_folder
 from harness.store.runs import Recorder, check_writable, new_run_id, read_run
 
 LONG_CTX_TOKENS = 32768
@@ -99,10 +100,12 @@ class Campaign:
         try:
             self._wait_for_quiet()
             log = settings.results / "logs" / f"{run_id}.server.log"
+            for sentence in reap(servers_folder()):
+                self._reporter.say(sentence)
             foreseen, _ = before_start(settings)
             for objection in foreseen.objections:
                 self._reporter.say(f"preflight: {objection}")
-            self._session = open_session(settings, log, self._reporter.say)
+            self._session = open_session(settings, log, self._reporter.say, notes=servers_folder())
             self._stack.callback(self._session.close)
             if self.deepest is None and not self._wants_probes:
                 return

@@ -6,6 +6,7 @@ It is loaded into every pytest run where the package is installed, so whatever m
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,10 @@ ARM_RUNS: pytest.StashKey[ArmRuns] = pytest.StashKey()
 _PROBES = {"heatmap": "--heatmap 8x16", "fuzz": "--fuzz-examples 20"}
 """Fixtures of what runs only when asked for, and how to ask."""
 
+ONE_PROCESS = (
+    "pytest-xdist would measure one server from several processes at once; run long and smoke "
+    "tests without -n"
+)
 FAILING = ("REGRESSED", "LEAK", "INVALID", "ERROR", "INCOMPARABLE")
 SKIPPING = ("INCONCLUSIVE", "NO_BASELINE")
 
@@ -46,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Markers, and the settings parsed once."""
     config.addinivalue_line("markers", "long: measures a server at depth; minutes to hours")
     config.addinivalue_line("markers", "smoke: a few seconds on a small context")
+    _refuse_several_workers(config)
     given = {
         dest: value
         for dest in SETTINGS_OPTIONS
@@ -61,6 +67,16 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[ARMS] = load_arms(given, root)
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def _refuse_several_workers(config: pytest.Config) -> None:
+    """Where only measured tests are selected, say once what each of them would say by itself."""
+    workers = config.getoption("numprocesses", None) or config.getoption("tx", None)
+    only_measured = re.fullmatch(
+        r"\s*(long|smoke)(\s+(and|or)\s+(long|smoke))*\s*", config.getoption("markexpr", "") or ""
+    )
+    if workers and only_measured and not _is_worker(config):
+        raise pytest.UsageError(ONE_PROCESS)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -215,11 +231,7 @@ def _campaign(request: pytest.FixtureRequest) -> Campaign:
     """The campaign a fixture is asked of: that of its arm, where a matrix is measured."""
     config = request.config
     if _is_worker(config):
-        pytest.fail(
-            "pytest-xdist would measure one server from several processes at once; run long and "
-            "smoke tests without -n",
-            pytrace=False,
-        )
+        pytest.fail(ONE_PROCESS, pytrace=False)
     if (arms := config.stash.get(ARM_RUNS, None)) is None:
         return config.stash[CAMPAIGN]
     try:

@@ -176,7 +176,7 @@ class Runner:
         if not stopped and self.rungs:
             self._recorder.append(self._controls.measure("after"))
             self._recorder.append(self._controls.pace("after"))
-            if self._slots is not None:
+            if self._slots is not None and self.failure is None:
                 self._slots.discard()
         self._finish()
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -279,6 +280,11 @@ def _refuse_nonsense(s: Settings) -> None:
     if s.server_url and not re.match(r"https?://[^/\s]+", s.server_url):
         raise SetupError(
             f"--server-url {s.server_url}: expected something like http://127.0.0.1:8080"
+        )
+    if s.server_url and "@" in urlsplit(s.server_url).netloc:
+        raise SetupError(
+            "--server-url has a user or password in it, which records would show; put the key into "
+            f"the environment variable {API_KEY_VARIABLE}"
         )
     if s.server_url and s.server_args:
         raise SetupError("--server-args has no effect on a server that already runs (--server-url)")

@@ -14,8 +14,8 @@ def same_plan(a: Header, b: Header) -> bool:
     """Whether two runs set out to do the same, whatever the model's tokenizer makes of it."""
     counted = {"document_tokens", "cold_repeats"}
     same = a.plan.model_dump(exclude=counted) == b.plan.model_dump(exclude=counted)
-    told = (a.label, a.profile, a.server.origin) == (b.label, b.profile, b.server.origin)
-    return same and told
+    told = all(getattr(a, n) == getattr(b, n) for n in ("label", "profile", "matrix", "arm"))
+    return same and told and a.server.origin == b.server.origin
 
 
 def unfinished(record: RunRecord) -> bool:

@@ -6,6 +6,7 @@ compete with the server for the cores it measures.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from harness.serving.shapes import (
     shaped,
     status_error,
 )
+from harness.serving.streams import Paced, Watched
 from harness.serving.wire import Exchange, ProgressPoint, chat_exchange, native_exchange
 
 __all__ = ["Client", "Exchange", "Progress", "ProgressPoint"]
@@ -52,31 +54,10 @@ class _Stamped:
     ended_ns: int = 0
 
 
-_WAITED_S = 0.0003
-
-
-class _Paced(httpx2.SyncByteStream):
-    """A stream that rests after each read that had to wait; what was already there flows on."""
-
-    def __init__(self, stream: Any, pause_s: float) -> None:
-        self._stream = stream
-        self._pause_s = pause_s
-
-    def __iter__(self) -> Iterator[bytes]:
-        asked_s = time.perf_counter()
-        for part in self._stream:
-            waited = time.perf_counter() - asked_s > _WAITED_S
-            yield part
-            if waited:
-                time.sleep(self._pause_s)
-            asked_s = time.perf_counter()
-
-    def close(self) -> None:
-        self._stream.close()
-
-
 class Client:
     """One endpoint. `idle_limit_s` bounds silence, not length: any byte resets it.
+
+    From a llama-server, which sends progress, only an event does while an answer is streamed.
 
     Args:
         base_url: the server's root, without `/v1`.
@@ -227,7 +208,8 @@ class Client:
         stamped = _Stamped(started_ns=time.perf_counter_ns())
         with self._explained(self.idle_limit_s, stamped):
             with self._http.stream("POST", "/completion", json=body) as response:
-                self._collect(response, stamped, _ESCAPED_BYTES * len(prompt), on_progress)
+                size, limit_s = _ESCAPED_BYTES * len(prompt), self.idle_limit_s
+                self._collect(response, stamped, size, on_progress, limit_s)
             return native_exchange(stamped.events, stamped.started_ns, stamped.ended_ns)
 
     def chat(
@@ -267,8 +249,9 @@ class Client:
             ) as response:
                 http = response.http_response
                 if pause_s:
-                    http.stream = _Paced(http.stream, pause_s)
-                self._collect(http, stamped, _TOKEN_BYTES * max_tokens, on_progress)
+                    http.stream = Paced(http.stream, pause_s)
+                limit_s = self.idle_limit_s if native else None
+                self._collect(http, stamped, _TOKEN_BYTES * max_tokens, on_progress, limit_s)
             return chat_exchange(stamped.events, stamped.started_ns, stamped.ended_ns, timed=native)
 
     def _collect(
@@ -277,13 +260,20 @@ class Client:
         stamped: _Stamped,
         answer_bytes: int,
         on_progress: Progress | None,
+        event_limit_s: float | None,
     ) -> None:
+        """Stamp and keep the events; `event_limit_s` bounds the time without one, if given.
+
+        A server without progress events may be silent but for pings while it reads.
+        """
         clock, keep = time.perf_counter_ns, stamped.events.append
         limit = room = _BASE_ANSWER_BYTES + answer_bytes
         if not _is_event_stream(response):
             raise self._not_a_stream(response)
         response.encoding = "utf-8"  # an event stream has no other, whatever its header says
+        response.stream = watched = Watched(response.stream, event_limit_s or math.inf)
         for event in httpx2.EventSource(response, 2 * limit):
+            watched.heard()
             data = event.data
             keep((clock(), data))
             if '"prompt_progress"' in data:

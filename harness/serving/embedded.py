@@ -169,6 +169,8 @@ def _params(options: dict[str, Any]) -> Any:
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the process is stopped."""
     options = {k: v for k, v in vars(parser().parse_args(argv)).items() if v is not None}
+    if key := os.environ.get("LLAMA_API_KEY"):  # as llama-server does
+        options.setdefault("api_keys", key)
     if "model.path" not in options:
         parser().error("--model FILE is missing")
     # Bound threads do not wander between cores: the spread of generation speed between groups of

@@ -26,12 +26,16 @@ _DEATH_NOTICE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """A server to start: its command line, where its output goes, variables added to ours."""
+    """A server to start: its command line, where its output goes, variables added to ours.
+
+    `notes` is the folder where it is noted, so that the next run can stop it should it outlive us.
+    """
 
     argv: tuple[str, ...]
     port: int
     log_path: Path
     env: Mapping[str, str] = field(default_factory=dict)
+    notes: Path | None = None
 
     @property
     def base_url(self) -> str:
@@ -46,11 +50,12 @@ class RunningServer:
         self.spec = spec
         self.pid: int | None = None
         self.exit_code: int | None = None
+        self._unattended = False
         spec.log_path.parent.mkdir(parents=True, exist_ok=True)
         self._supervisor = subprocess.Popen(  # noqa: S603
             [
                 *(sys.executable, "-m", "harness.serving.supervise"),
-                *("--log", str(spec.log_path), "--", *spec.argv),
+                *("--log", str(spec.log_path), *_note(spec), "--", *spec.argv),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -76,12 +81,14 @@ class RunningServer:
 
     def _await_exit(self) -> None:
         code = self._message().get("exit")
-        self.exit_code = int(str(code)) if code is not None else -1
+        self._unattended = code is None
+        self.exit_code = int(str(code)) if code is not None else None
 
     @property
     def alive(self) -> bool:
         """Whether the server still runs."""
-        return self.exit_code is None and self._supervisor.poll() is None
+        ended = self.exit_code is not None or self._unattended
+        return not ended and self._supervisor.poll() is None
 
     def dies_at_once(self) -> bool:
         """Whether the server is dead, or is so within moments (a connection of it has broken)."""
@@ -108,13 +115,14 @@ class RunningServer:
 
     def death(self, doing: str) -> ServerError:
         """The error for a server that died while `doing` something."""
-        code = self.exit_code
+        code, tail = self.exit_code, self.log_tail()
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        if code is None:
+            how = "with its supervisor, harness.serving.supervise, which somebody killed"
+        log = f"its whole log is {self.spec.log_path}"
+        where = f"its last lines are below, {log}" if any(tail) else f"its log is empty ({log})"
         return ServerError(
-            f"the server died while {doing} ({how}); its last lines are below, its whole log is "
-            f"{self.spec.log_path}",
-            cause="SERVER_DIED",
-            log_tail=self.log_tail(),
+            f"the server died while {doing} ({how}); {where}", cause="SERVER_DIED", log_tail=tail
         )
 
     def stop(self) -> None:
@@ -130,6 +138,12 @@ class RunningServer:
             self._watcher.join(timeout=5.0)
         if self._supervisor.stdout is not None:
             self._supervisor.stdout.close()
+
+
+def _note(spec: LaunchSpec) -> tuple[str, ...]:
+    if spec.notes is None:
+        return ()
+    return "--note", str(spec.notes / f"{os.getpid()}-{spec.port}.json")
 
 
 def free_port() -> int:

@@ -43,13 +43,14 @@ from harness.serving.launch import (
     wait_until_ready,
 )
 from harness.serving.shapes import ListedModel, ModelMeta, Props, inert, shaped
-from harness.settings import Settings
+from harness.settings import API_KEY_VARIABLE, Settings
 
 _LONGEST_REQUEST_S = 7 * 24 * 3600
 _BATCH_TOKENS = 512
 """Logical batch = llama-server's default physical one: the finest per-batch curve it can report."""
 
 _NAME_CHARS = 120
+SERVER_KEY = "LLAMA_API_KEY"  # the variable's name, not a key
 
 _VERBOSITY = ("-lv", "--verbosity", "--log-verbosity")
 """At 4 llama-server logs buffer sizes, devices and settings, and no line per token."""
@@ -86,14 +87,20 @@ class Session:
             self.running.stop()
 
 
-def open_session(settings: Settings, log_path: Path, say: Say) -> Session:
+def open_session(
+    settings: Settings, log_path: Path, say: Say, *, notes: Path | None = None
+) -> Session:
     """Find or start the server that `settings` ask for and read back what it really serves.
+
+    `notes` is the folder where a server of ours is noted for the run after a crash.
 
     Raises:
         SetupError: nothing there, not what was asked for, or a context too small.
         ServerError: it died or hung while starting.
     """
-    session = _attach(settings, say) if settings.server_url else _start(settings, log_path, say)
+    session = (
+        _attach(settings, say) if settings.server_url else _start(settings, log_path, say, notes)
+    )
     try:
         _refuse_other_than_asked(session, settings)
         _refuse_small_context(session.identity.n_ctx, settings)
@@ -140,9 +147,10 @@ def _attach(settings: Settings, say: Say) -> Session:
 # -- a server of ours -----------------------------------------------------------------------
 
 
-def _start(settings: Settings, log_path: Path, say: Say) -> Session:
+def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> Session:
     binary = binary_of(settings)
     given = list(settings.server_args)
+    _refuse_secrets(given)
     if binary and not (settings.model or flag_value(given, "-m", "--model", "-hf", "--hf-repo")):
         say("no --model given: the binary serves the project's own reference model")
     gguf = served_model(settings)
@@ -180,11 +188,11 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
             *(sys.executable, "-m", "harness.serving.embedded"),
             *with_defaults(given, defaults),
         ]
-    spec = LaunchSpec(tuple(argv), port, log_path, settings.env)
+    key = settings.api_key or settings.env.get(SERVER_KEY) or os.environ.get(SERVER_KEY)
+    env = {**settings.env, **({SERVER_KEY: key} if key else {})}
+    spec = LaunchSpec(tuple(argv), port, log_path, env, notes)
     running = RunningServer(spec)
-    client = Client(
-        spec.base_url, api_key=flag_value(given, "--api-key"), idle_limit_s=settings.idle_timeout_s
-    )
+    client = Client(spec.base_url, api_key=key, idle_limit_s=settings.idle_timeout_s)
     try:
         wait_until_ready(running, client, limit_s=settings.ready_timeout_s)
         props, listed = _described(client)
@@ -202,6 +210,20 @@ def _start(settings: Settings, log_path: Path, say: Say) -> Session:
         client.close()
         running.stop()
         raise
+
+
+def _refuse_secrets(given: list[str]) -> None:
+    """Everyone on the machine can read a command line."""
+    for names, variable in (
+        (("--api-key",), API_KEY_VARIABLE),
+        (("-hft", "--hf-token"), "HF_TOKEN"),
+    ):
+        if flag_value(given, *names) is not None:
+            raise SetupError(
+                f"{names[-1]} in --server-args shows a secret to everyone who can list processes; "
+                f"put it into the environment variable {variable}, from which the server that is "
+                "started takes it"
+            )
 
 
 def binary_of(settings: Settings) -> str | None:

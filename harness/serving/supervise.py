@@ -2,8 +2,9 @@
 
 It starts the command after `--`, writes one JSON line with the child's pid, and then waits for the
 child to die or for its own standard input to end. The run holds the other end of that pipe, so it
-ends however the run ends (SIGKILL included); then the whole process tree is stopped. On Linux the
-kernel also kills the child should the supervisor itself be killed.
+ends however the run ends (SIGKILL included); then the whole process tree is stopped. The system
+also kills the child should the supervisor itself be killed: on Linux by a signal, on Windows by a
+Job Object. Elsewhere `--note FILE` says which process the next run has to stop.
 """
 
 import ctypes
@@ -13,13 +14,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-GRACE_S = 5.0
-
+from harness.serving.orphans import stop_tree, write_note
+from harness.serving.windows_job import calls, tie_to_me
 
 _PASSED_OVER = ("SIGINT", "SIGHUP", "SIGTERM")
 """Signals that do not end the supervisor: it ends with its run. A server takes them as usual."""
@@ -34,28 +34,6 @@ def _prepare_child() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def stop_tree(pid: int, grace_s: float = GRACE_S) -> None:
-    """Terminate `pid` and all its descendants, then kill whatever is left after `grace_s`."""
-    try:
-        root = psutil.Process(pid)
-        tree = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for process in tree:
-        _quietly(process.terminate)
-    _, alive = psutil.wait_procs(tree, timeout=grace_s)
-    for process in alive:
-        _quietly(process.kill)
-    psutil.wait_procs(alive, timeout=grace_s)
-
-
-def _quietly(action: Callable[[], object]) -> None:
-    try:
-        action()
-    except psutil.Error:
-        return
-
-
 def _wait_for_end_of_input(child: "subprocess.Popen[bytes]") -> None:
     while os.read(0, 4096):
         pass
@@ -63,17 +41,20 @@ def _wait_for_end_of_input(child: "subprocess.Popen[bytes]") -> None:
 
 
 def main(argv: list[str]) -> int:
-    """`--log FILE -- COMMAND…`; exits with the child's code."""
-    if len(argv) < 4 or argv[0] != "--log" or argv[2] != "--":
-        print("usage: supervise --log FILE -- COMMAND [ARG …]", file=sys.stderr)
+    """`--log FILE [--note FILE] -- COMMAND…`; exits with the child's code."""
+    at = argv.index("--") if "--" in argv else len(argv)
+    options = dict(zip(argv[:at:2], argv[1:at:2], strict=False))
+    command = argv[at + 1 :]
+    if "--log" not in options or not command:
+        print("usage: supervise --log FILE [--note FILE] -- COMMAND [ARG …]", file=sys.stderr)
         return 2
     for name in _PASSED_OVER:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    with Path(argv[1]).open("ab") as log:
+    with Path(options["--log"]).open("ab") as log:
         try:
             child = subprocess.Popen(  # noqa: S603 - the user's own server
-                argv[3:],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -84,10 +65,17 @@ def main(argv: list[str]) -> int:
             _say({"error": f"{error.strerror or error}"})
             return 127
     started = psutil.Process(child.pid).create_time() if psutil.pid_exists(child.pid) else None
+    job = tie_to_me(child.pid, calls())
+    note = Path(options["--note"]) if "--note" in options and started is not None else None
+    if note is not None and started is not None:
+        write_note(note, child.pid, started, command)
     _say({"pid": child.pid, "create_time": started})
     watcher = threading.Thread(target=_wait_for_end_of_input, args=(child,), daemon=True)
     watcher.start()
     code = child.wait()
+    if note is not None:
+        note.unlink(missing_ok=True)
+    del job
     _say({"exit": code})
     return code & 0xFF
 

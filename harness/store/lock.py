@@ -22,6 +22,11 @@ def lock_path() -> Path:
     )
 
 
+def servers_folder() -> Path:
+    """Where servers of the run that holds the lock are noted, beside the lock's file."""
+    return lock_path().with_name(lock_path().name + ".servers")
+
+
 @contextmanager
 def machine_lock(doing: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Hold this machine while `doing` something, waiting up to `wait_s` for another run to end.

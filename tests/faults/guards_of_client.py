@@ -1,6 +1,6 @@
 """Guards of the client: what comes over the wire, and what is said of it."""
 
-from tests.faults.guard import CLIENT, MEASURED, SHAPES, WIRE, Guard
+from tests.faults.guard import CLIENT, MEASURED, SHAPES, STREAMS, WIRE, Guard
 
 NAIVE = """(
             type("E", (), {"data": p.removeprefix("data: ").strip("\\n")})
@@ -25,7 +25,7 @@ GUARDS = (
         NAIVE,
         (
             *("crlf", "cr", "split-everywhere", "split-in-character", "pings"),
-            *("no-blank", "event-ids", "error-line", "pings-reset"),
+            *("no-blank", "event-ids", "error-line"),
         ),
     ),
     Guard(
@@ -71,11 +71,25 @@ GUARDS = (
         ("silent", "silent-prefill", "silent-answer"),
     ),
     Guard(
-        "length is not bounded: any byte resets the limit",
+        "length is not bounded: any event resets the limit",
         CLIENT,
         "httpx2.Timeout(idle_limit_s, connect=_CONNECT_LIMIT_S)",
         "httpx2.Timeout(min(idle_limit_s, 0.1))",
-        ("slow-first-byte", "pings-reset", "progress-resets"),
+        ("slow-first-byte", "progress-resets"),
+    ),
+    Guard(
+        "pings are no sign of work",
+        STREAMS,
+        "time.monotonic() - self._heard_s > self._limit_s",
+        "False",
+        ("only-pings", "only-pings-at-a-question"),
+    ),
+    Guard(
+        "an event is a sign of work",
+        CLIENT,
+        "watched.heard()",
+        "pass",
+        ("pings-between",),
     ),
     Guard(
         "the limit that fired is named",

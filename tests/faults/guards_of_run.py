@@ -101,6 +101,13 @@ GUARDS = (
         ("more-than-asked",),
     ),
     Guard(
+        "a supervisor that was killed is told from a server that died",
+        LAUNCH,
+        "if code is None:",
+        "if False:",
+        ("supervisor-killed",),
+    ),
+    Guard(
         "a run without its second control does not judge speed",
         PLAUSIBLE,
         'if not _cut_short(record) or any(c.position == "after" for c in last):',

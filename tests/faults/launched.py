@@ -22,7 +22,8 @@ HELP = "-m, --model FNAME\n--host HOST\n--port PORT\n-c, --ctx-size N\n-np, --pa
 class Launched:
     """One row: at the `nth` request of `place` (or while it is loading) it logs and dies.
 
-    `exit_code` is a signal's number where it is negative; `None` leaves it alive.
+    `exit_code` is a signal's number where it is negative; `None` leaves it alive. `orphaned`: what
+    dies is its supervisor.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Launched:
     nth: int = 1
     log: str = ""
     exit_code: int | None = None
+    orphaned: bool = False
     cases: tuple[int, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
 
@@ -96,6 +98,16 @@ LAUNCHED = (
         exit_code=-signal.SIGKILL,
     ),
     Launched(
+        "supervisor-killed",
+        "loses its supervisor in the middle of the climb, and is killed by the system",
+        "rung",
+        "ERROR",
+        "SERVER_DIED",
+        "with its supervisor, harness.serving.supervise, which somebody killed); its log is empty",
+        nth=2,
+        orphaned=True,
+    ),
+    Launched(
         "device-lost",
         "loses its GPU at the second rung",
         "rung",
@@ -147,6 +159,9 @@ def main(argv: list[str]) -> int:
         if turn.place == fault.place and turn.nth >= fault.nth:
             if fault.place == "health":
                 turn.status, turn.reply = 503, {"error": {"code": 503, "message": "Loading model"}}
+            if fault.orphaned:
+                os.kill(os.getppid(), signal.SIGKILL)
+                threading.Event().wait()
             if fault.exit_code is not None:
                 _end(fault)
 

@@ -74,12 +74,21 @@ def test_collecting_starts_no_server(repo: pytest.Pytester) -> None:
     assert collected(repo, "--ctx=4096", "--server-bin=/no/such/binary")
 
 
-def test_workers_of_xdist_are_refused(repo: pytest.Pytester) -> None:
+@pytest.mark.parametrize("selected", ["long", "smoke", "long or smoke"])
+def test_workers_of_xdist_are_refused(repo: pytest.Pytester, selected: str) -> None:
     pytest.importorskip("xdist", reason="needs pytest-xdist")
-    result = repo.runpytest_subprocess("-m", "long", "--ctx=2048", "-n", "2", "-k", "retrieval")
-    assert result.ret == 1
-    assert "several processes at once" in result.stdout.str()
-    assert not (repo.path / "results").exists()
+    result = repo.runpytest_subprocess("-m", selected, "--ctx=2048", "-n", "2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line]
+    assert "would measure one server from several processes at once" in line
+
+
+def test_workers_of_xdist_run_what_is_not_measured(repo: pytest.Pytester) -> None:
+    pytest.importorskip("xdist", reason="needs pytest-xdist")
+    repo.makepyfile(test_other="def test_one(): pass")
+    result = repo.runpytest_subprocess("-m", "not long and not smoke", "-n", "1")
+    assert result.ret == 0
+    result.assert_outcomes(passed=1)
 
 
 def test_deeper_rungs_may_take_longer() -> None:

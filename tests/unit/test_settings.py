@@ -115,3 +115,9 @@ def test_the_project_root_is_the_nearest_configuration(tmp_path: Path) -> None:
     assert project_root(inner) == tmp_path
     (inner / "pytest.ini").touch()
     assert project_root(inner) == inner
+
+
+def test_a_password_in_the_url_is_refused_without_showing_it(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="HARNESS_API_KEY") as caught:
+        load({"server_url": "http://user:hunter2@127.0.0.1:8080"}, tmp_path, {})
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,62 @@
+"""Streams around a response's own: one that rests while reading, one that knows hangs from work."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+
+from harness.errors import ServerError
+
+_WAITED_S = 0.0003
+
+
+class Paced(httpx2.SyncByteStream):
+    """A stream that rests after each read that had to wait; what was already there flows on."""
+
+    def __init__(self, stream: Any, pause_s: float) -> None:
+        self._stream = stream
+        self._pause_s = pause_s
+
+    def __iter__(self) -> Iterator[bytes]:
+        asked_s = time.perf_counter()
+        for part in self._stream:
+            waited = time.perf_counter() - asked_s > _WAITED_S
+            yield part
+            if waited:
+                time.sleep(self._pause_s)
+            asked_s = time.perf_counter()
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Watched(httpx2.SyncByteStream):
+    """A stream on which comments (pings) are no sign of work: only `heard`, at events, is.
+
+    llama-server pings from another thread than the one that computes, so a hung one goes on
+    pinging. A prefill that works sends a progress event for each batch.
+    """
+
+    def __init__(self, stream: Any, limit_s: float) -> None:
+        self._stream = stream
+        self._limit_s = limit_s
+        self._heard_s = time.monotonic()
+
+    def heard(self) -> None:
+        """An event came."""
+        self._heard_s = time.monotonic()
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._stream:
+            if b"data:" not in part and time.monotonic() - self._heard_s > self._limit_s:
+                raise ServerError(
+                    f"the server sent nothing but keep-alive comments for {self._limit_s:g} s (our "
+                    "idle limit): it answers and does not work; see its log, or raise "
+                    "--idle-timeout if one batch may really take that long",
+                    cause="STALLED",
+                )
+            yield part
+
+    def close(self) -> None:
+        self._stream.close()
