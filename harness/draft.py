@@ -28,6 +28,17 @@ class RungDraft:
         self.climb_ms = 0.0
         self._started_s = time.perf_counter()
 
+    @classmethod
+    def again(cls, rung: Rung) -> "RungDraft":
+        """A finished rung, to be added to."""
+        draft = cls(rung.depth, rung.document_tokens, rung.sitting)
+        draft.prefills, draft.asks = list(rung.prefills), list(rung.asks)
+        draft.generations, draft.memory = list(rung.generations), list(rung.memory)
+        draft.cold_ttft_ms, draft.notes = rung.cold_ttft_ms, list(rung.notes)
+        draft.log_counts = dict(rung.log_counts)
+        draft._started_s -= rung.elapsed_s
+        return draft
+
     @property
     def fast(self) -> bool:
         """Whether the server answered this rung's questions faster than `FAST_TOK_S`."""

@@ -9,7 +9,7 @@ from harness.controls import REST_S
 from harness.core import cells
 from harness.core.answer_budget import larger_budget
 from harness.core.needles import Order
-from harness.core.records import CURVE, AnyLine, AskRecord, Event, Prefill, Timed
+from harness.core.records import CURVE, AnyLine, AskRecord, Event, Prefill, Rung, Timed
 from harness.counts import refuse_cut_question, refuse_reuse
 from harness.draft import RungDraft
 from harness.measured import ask_record, generation_record, prefill_record
@@ -120,8 +120,23 @@ class Meter:
             )
             self._ask_within(draft, order, larger)
 
-    def generate(self, draft: RungDraft) -> None:
-        """One generation repeat behind the rung's last question."""
+    def visit_again(self, rung: Rung, generations: int) -> RungDraft:
+        """Read a finished rung once more, cold, and generate behind it: later samples beside early
+        ones, so that what moved meanwhile widens its interval.
+
+        Memory is not looked at: it holds what deeper rungs have left.
+        """
+        draft = RungDraft.again(rung)
+        draft.prefills.append(self.sample(self.prefill(rung.depth, reuse=False), "cold_repeat", 0))
+        ask = self._script.ask(rung.depth, "forward")
+        draft.last_text = self._script.document(rung.depth) + ask.tail
+        for _ in range(generations):
+            self.generate(draft, memory=False)
+        self.mark_disturbed(draft)
+        return draft
+
+    def generate(self, draft: RungDraft, *, memory: bool = True) -> None:
+        """One generation repeat behind the rung's last question, and a look at the `memory`."""
         self._session.check_alive("waiting for the next request")
         exchange = self._chat(
             draft.last_text,
@@ -134,7 +149,8 @@ class Meter:
         record = generation_record(exchange, origin_ns=self.origin_ns)
         draft.generations.append(record)
         self.generated_tokens += record.predicted_tokens
-        self.sample_memory(draft)
+        if memory:
+            self.sample_memory(draft)
 
     def sample_memory(self, draft: RungDraft) -> None:
         """The server's memory now, with what it has generated until now."""

@@ -33,6 +33,7 @@ from harness.store.runs import Recorder
 
 MAX_ASKS = 9
 MAX_COLD_READINGS = 4
+GENERATIONS_AGAIN = 3
 
 
 class Runner:
@@ -127,7 +128,7 @@ class Runner:
         for depth, repeats in self.plan.cold_repeats.items():
             if depth > self._deepest or depth in self.rungs:
                 continue
-            for _ in range(repeats):
+            for _ in range(repeats - 1):
                 exchange = self._meter.prefill(depth, reuse=False)
                 self._cold.setdefault(depth, []).append(
                     self._meter.sample(exchange, "cold_repeat", 0)
@@ -174,11 +175,23 @@ class Runner:
         """Second control (A-B-A) and the record's footer."""
         stopped = self.failure is not None and self.failure.cause != "OVER_BUDGET"
         if not stopped and self.rungs:
+            self._visit_again()
             self._recorder.append(self._controls.measure("after"))
             self._recorder.append(self._controls.pace("after"))
             if self._slots is not None and self.failure is None:
                 self._slots.discard()
         self._finish()
+
+    def _visit_again(self) -> None:
+        """The last cold repeat of the short rungs comes after the climb, with some generations."""
+        for depth, repeats in self.plan.cold_repeats.items():
+            rung, left_s = self.rungs.get(depth), self._budget.left_s
+            own = rung is not None and rung.failure is None and rung.sitting == self._sitting
+            if rung is None or not own or not repeats or depth >= self._deepest:
+                continue
+            if left_s is not None and left_s < 2 * rung.elapsed_s:
+                continue
+            self._store(self._meter.visit_again(rung, GENERATIONS_AGAIN))
 
     def abandon(self, message: str) -> None:
         """Close the record of a run that was cut short."""
