@@ -18,15 +18,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx2
 import psutil
 
 from harness.core.contention import find
 from harness.machine.contention import Sampler
+from harness.serving.session import reference_model
 
-MODEL = Path(__file__).parents[1] / "harness/models/reference-h2-f16.gguf"
 SHARES = (0.0, 0.05, 0.1, 0.16, 0.2, 0.3, 0.5, 1.0)
 QUIET_CPUS = 0.08  # others' CPU use, the intruder's apart, above which a measurement is dropped
 PROMPT = "".join(f"line {number} the river market engine\n" for number in range(400))
@@ -55,7 +54,15 @@ def server() -> Iterator[httpx2.Client]:
     """The embedded server on every core, and a client of it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "harness.serving.embedded", "-m", str(MODEL), "-c", "8192"]
+    command = [
+        sys.executable,
+        "-m",
+        "harness.serving.embedded",
+        "-m",
+        str(reference_model()),
+        "-c",
+        "8192",
+    ]
     command += ["-np", "1", "-t", str(os.cpu_count()), "--port", str(port)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     url = f"http://127.0.0.1:{port}"

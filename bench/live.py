@@ -144,7 +144,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ctx", default="8192")
     parser.add_argument("--baseline-runs", type=int, default=6)
-    parser.add_argument("--budget", type=float, default=20.0, help="seconds of re-measuring a run")
+    parser.add_argument("--remeasure", type=float, default=20.0, help="seconds of it a run")
+    parser.add_argument("--keep", type=Path, help="folder for the runs' records")
     parser.add_argument("--aa", type=int, default=20)
     parser.add_argument("--slowed", type=int, default=10)
     parser.add_argument("--by", type=float, default=0.20)
@@ -153,7 +154,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "harness.toml").touch()
-        settings = load({"ctx_tokens": options.ctx, "budget_s": options.budget}, root, {})
+        given = {"ctx_tokens": options.ctx, "remeasure_s": options.remeasure}
+        settings = load(given, root, {})
+        if options.keep is not None:
+            settings = settings.model_copy(update={"results": options.keep.resolve()})
         records = []
         for _ in range(options.baseline_runs):
             campaign, _ = run(settings)

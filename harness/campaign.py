@@ -192,7 +192,7 @@ class Campaign:
         ready = foreseen
         if session.running is not None:
             ready = after_start(self.settings, session, findings_of(session.running), foreseen)
-        if self.settings.ctx_tokens >= LONG_CTX_TOKENS:
+        if self.settings.ctx_tokens >= LONG_CTX_TOKENS and ready.memory.parts:
             self._reporter.say(ready.sentence)
         for objection in ready.objections:
             if objection not in foreseen.objections:
