@@ -7,7 +7,7 @@ import click
 
 from bench.verdicts.noise import TRACES
 from harness.core.cells import samples_of
-from harness.core.records import LINE, Header, Rung
+from harness.store.runs import read_run
 
 MIN_REPEATS = 8
 
@@ -24,14 +24,13 @@ def main(records: tuple[Path, ...], name: str) -> None:
     traces: list[list[float]] = []
     machines: set[str] = set()
     for path in records:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            item = LINE.validate_json(line)
-            if isinstance(item, Header):
-                machines.add(f"{item.machine.cpu}, {item.machine.cpu_cores} cores")
-            if isinstance(item, Rung):
-                rates = samples_of(item).generation_tok_s
-                if len(rates) >= MIN_REPEATS:
-                    traces.append([round(rate, 2) for rate in rates])
+        record = read_run(path)
+        machine = record.header.machine
+        machines.add(f"{machine.cpu}, {machine.cpu_cores} cores")
+        for rung in record.rungs:
+            rates = samples_of(rung).generation_tok_s
+            if len(rates) >= MIN_REPEATS:
+                traces.append([round(rate, 2) for rate in rates])
     if not traces:
         raise click.ClickException(f"no rung with {MIN_REPEATS} or more repeats in these records")
     TRACES.mkdir(exist_ok=True)
