@@ -130,7 +130,7 @@ def _ask(url: str, document: str, ask: Ask, send: Post) -> Row:
     return row if exact else row | {"wanted": wanted, "got": got}
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--server", default="embedded", help="embedded, or a llama-server binary")
     p.add_argument("--name", help="what the table calls the server (default: its file name)")
@@ -142,22 +142,37 @@ def main() -> None:
     p.add_argument("--kv", default="f16", choices=["f16", "q8_0", "q4_0"])
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--seed", type=int, default=50_000)
+    p.add_argument("--port", type=int, help="give one to each of several side by side")
     p.add_argument("--results", type=Path, default=Path("build/climb.jsonl"))
     p.add_argument("flags", nargs="*", help="more server flags, after --")
-    args = p.parse_args()
+    return p
+
+
+def main() -> None:
+    args = parser().parse_args()
     run(args)
     print(summary(read(args.results)))
 
 
 def run(args: argparse.Namespace, send: Post = post) -> None:
-    """Climb with each document and append the rows to the results file."""
+    """Climb with each document and append the rows to the results file.
+
+    Documents already there are not read again.
+    """
     model = args.model or reference_model()
     kv = [] if args.kv == "f16" else ["-ctk", args.kv, "-ctv", args.kv]
-    flags = ["-t", str(args.threads), *kv, *args.flags]
+    threads = str(args.threads)
+    flags = ["-t", threads, "-tb", threads, *kv, *args.flags]
     name = args.name or Path(args.server).name
     labels = {"server": name, "kv": args.kv, "flags": " ".join(args.flags)}
-    with serving(args.server, model, max(args.rungs) + 512, flags) as url:
-        for seed in range(args.seed, args.seed + args.documents):
+    top = {**labels, "background": args.background, "length": max(args.rungs)}
+    old = [row for row in read(args.results) if all(row[k] == top[k] for k in top)]
+    done = {row["seed"] for row in old if row["style"] == "climb"}
+    todo = [s for s in range(args.seed, args.seed + args.documents) if s not in done]
+    if not todo:
+        return
+    with serving(args.server, model, max(args.rungs) + 512, flags, args.port) as url:
+        for seed in todo:
             rows = climb(
                 url,
                 model,

@@ -4,7 +4,8 @@
     python -m training.evaluate --server /path/to/llama-server --spec 8192:20 -- -t 2 -ctk q8_0 …
 
 Each prompt is a row of the results file; prompts already there are not asked again, so a long
-evaluation can be done in pieces (`--limit-s`). `--summary` prints the table of a results file.
+evaluation can be done in pieces (`--limit-s`). `--summary` prints the table of a results file, or
+of a folder of them. Other prompts than those counted before: another `--seed`.
 """
 
 import argparse
@@ -29,12 +30,20 @@ ANSWER_TOKENS = 200
 
 Row = dict[str, Any]
 KEYS = ("server", "kv", "flags", "background", "style", "length")
+_ONE = (*KEYS, "seed", "order", "language")
+"""What tells one prompt from another; the order and the language matter in climbs alone."""
 
 
 @contextmanager
-def serving(server: str, model: Path, n_ctx: int, flags: Sequence[str]) -> Iterator[str]:
-    """Base URL of a server with one slot on that model; `server` is `embedded` or a binary."""
-    port = free_port()
+def serving(
+    server: str, model: Path, n_ctx: int, flags: Sequence[str], port: int | None = None
+) -> Iterator[str]:
+    """Base URL of a server with one slot on that model; `server` is `embedded` or a binary.
+
+    Servers that run side by side need ports given: one found free may be taken twice, and a
+    server that shares its port with another gets some of the other's requests.
+    """
+    port = port or free_port()
     program = (
         (sys.executable, "-m", "harness.serving.embedded") if server == "embedded" else (server,)
     )
@@ -47,7 +56,7 @@ def serving(server: str, model: Path, n_ctx: int, flags: Sequence[str]) -> Itera
     try:
         url = running.spec.base_url
         deadline = time.monotonic() + 120
-        while not _healthy(url):
+        while not _healthy(url) or not running.alive:
             if not running.alive or time.monotonic() > deadline:
                 raise SystemExit("the server did not come up:\n" + "\n".join(running.log_tail()))
             time.sleep(0.1)
@@ -135,16 +144,22 @@ def evaluate(
 
 
 def read(results: Path) -> list[Row]:
-    """All rows of a results file, none if there is no file."""
+    """All rows of a results file, or of all in a folder; none if there is no file."""
+    if results.is_dir():
+        return [row for path in sorted(results.glob("*.jsonl")) for row in read(path)]
     if not results.exists():
         return []
     return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """A Markdown table: one line per configuration, style, background and length."""
+    """A Markdown table: one line per configuration, style, background and length.
+
+    A prompt that was asked more than once counts once, as it came out the first time.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
+    first = {tuple(row.get(key) for key in _ONE): row for row in reversed(list(rows))}
+    for row in reversed(first.values()):
         groups.setdefault(tuple(row[key] for key in KEYS), []).append(row)
     out = [
         "| server | KV | flags | background | prompts | length | exact | lines right | "
@@ -170,7 +185,7 @@ def summary(rows: Iterable[Row]) -> str:
     return "\n".join(out)
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--server", default="embedded", help="embedded, or a llama-server binary")
     p.add_argument("--name", help="what the table calls the server (default: its file name)")
@@ -182,20 +197,26 @@ def main() -> None:
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--seed", type=int, default=90_000)
     p.add_argument("--limit-s", type=float, help="start no prompt after so many seconds")
+    p.add_argument("--port", type=int, help="give one to each of several side by side")
     p.add_argument("--results", type=Path, default=Path("build/evaluation.jsonl"))
     p.add_argument("--summary", action="store_true", help="only print the table of --results")
     p.add_argument("flags", nargs="*", help="more server flags, after --")
-    args = p.parse_args()
+    return p
+
+
+def main() -> None:
+    args = parser().parse_args()
     if args.summary:
         print(summary(read(args.results)))
         return
     model = args.model or reference_model()
     lengths = [int(item.split(":")[0]) for item in args.spec]
     kv = [] if args.kv == "f16" else ["-ctk", args.kv, "-ctv", args.kv]
-    flags = ["-t", str(args.threads), *kv, *args.flags]
+    threads = str(args.threads)
+    flags = ["-t", threads, "-tb", threads, *kv, *args.flags]
     name = args.name or Path(args.server).name
     labels = {"server": name, "kv": args.kv, "flags": " ".join(args.flags)}
-    with serving(args.server, model, max(lengths) + 512, flags) as url:
+    with serving(args.server, model, max(lengths) + 512, flags, args.port) as url:
         rows = evaluate(
             url,
             model,

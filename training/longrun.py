@@ -170,6 +170,7 @@ def run(
     where: Where = Where(),
 ) -> list[dict[str, object]]:
     """Check LENGTH:COUNT prompts for each style, background and KV type; prints one line each."""
+    torch.set_float32_matmul_precision("highest")
 
     def count(texts: Sequence[str]) -> list[int]:
         return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts))]
@@ -220,7 +221,6 @@ def main() -> None:
     p.add_argument("--coarse", action="store_true", help="angles as graphics hardware reduces them")
     args = p.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.backends.cuda.matmul.allow_tf32 = False
     model = load(args.weights, device).eval().requires_grad_(False)
     run(
         model,

@@ -64,6 +64,7 @@ def make(folder: Path, *, stop_after: int | None, install: bool) -> None:
                 *(("--init", str(before)) if before else ()),
             ]
             train.train(train.parser().parse_args(argv))
+            torch.compiler.reset()
         before = weights
         if stop_after == run.stage:
             return
