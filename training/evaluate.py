@@ -152,14 +152,18 @@ def read(results: Path) -> list[Row]:
     return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
 
 
-def summary(rows: Iterable[Row]) -> str:
-    """A Markdown table: one line per configuration, style, background and length.
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """The rows without those of a prompt asked before: each counts as it came out first."""
+    first: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        first.setdefault(tuple(row.get(key) for key in _ONE), row)
+    return list(first.values())
 
-    A prompt that was asked more than once counts once, as it came out the first time.
-    """
+
+def summary(rows: Iterable[Row]) -> str:
+    """A Markdown table: one line per configuration, style, background and length."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    first = {tuple(row.get(key) for key in _ONE): row for row in reversed(list(rows))}
-    for row in reversed(first.values()):
+    for row in distinct(rows):
         groups.setdefault(tuple(row[key] for key in KEYS), []).append(row)
     out = [
         "| server | KV | flags | background | prompts | length | exact | lines right | "

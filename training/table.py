@@ -87,7 +87,9 @@ TABLE: tuple[Cells, ...] = (
 
 def jobs(servers: Sequence[str], table: Sequence[Cells] = TABLE) -> list[Job]:
     """All jobs, the longest first: they decide when the last one ends."""
-    deep, long, short = [], [], []
+    deep: list[Job] = []
+    long: list[Job] = []
+    short: list[Job] = []
     for cells in table:
         for server in servers:
             deep += _climbs(server, cells, cells.deep, _DEEP_SEED, (_LONG_TOKENS, _DEEP_TOKENS))

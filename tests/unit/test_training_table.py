@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("tokenizers", reason="training needs the training dependency group")
 
-from training import climb, evaluate, table
+from training import card, climb, evaluate, table
 from training.table import Job, jobs
 
 SERVERS = ["xllamacpp", "b10434"]
@@ -133,3 +133,21 @@ def test_a_document_in_the_results_is_not_read_again(tmp_path, monkeypatch) -> N
     assert served == []
     with pytest.raises(LookupError):
         climb.run(climb.parser().parse_args([*argv, "6", "--documents", "2"]))
+
+
+def test_the_card_sorts_answers_by_length_and_names_what_was_missed() -> None:
+    wrong = {"wanted": ["Q1=MEM-1", "Q2=MEM-2"], "got": ["Q1=MEM-1", "Q2=MEM-3"]}
+    rows = [
+        _row(1, True, order="reversed"),
+        _row(2, False, length=8193, order="shuffled", **wrong),
+        _row(3, True, length=131_072, background="hard"),
+        _row(4, False, kv="q4_0", style="many", **wrong),
+    ]
+    assert card.table(rows).splitlines()[2:] == [
+        "| plain | f16 | s | 1/1 | 0/1 | – | – 1/1 0/1 |",
+        "| hard | f16 | s | – | – | 1/1 | 1/1 – – |",
+    ]
+    assert card.breadth(rows).splitlines()[2:] == ["| plain | q4_0 | s | 0/1 | 0/6 |"]
+    assert card.misses(rows) == [
+        "- climb, 8193 tokens, plain, KV f16, s, seed 2: `Q2=MEM-3` for `Q2=MEM-2`"
+    ]
