@@ -28,6 +28,7 @@ MetadataValue = Scalar | tuple[int | float | bool, ...]
 _SUPPORTED_VERSIONS = (2, GGUF_VERSION)
 _MAX_DIMENSIONS = 4
 _KEPT_ARRAY_LENGTH = 4096
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
 _SCALARS = {
     GGUFValueType.UINT8: struct.Struct("<B"),
     GGUFValueType.INT8: struct.Struct("<b"),
@@ -54,7 +55,8 @@ class GgufInfo:
     all tensors, `tensor_bytes` their bytes (None when a tensor's type is newer than the `gguf`
     package). `file_type` is llama.cpp's name (`F16`, `Q4_K_M`); without `general.file_type`, the
     tensor type that holds most elements. `content_hash` is the SHA-256, in hexadecimal, over the
-    header bytes of all shards: metadata and tensor table, not the weights, so that it is cheap on
+    header bytes of all shards (metadata and tensor table) and `_SAMPLES` pieces of the weights of
+    each, evenly spaced, so that a fine-tune of the same shape is another model. It is cheap on
     100 GB and independent of the file's name.
     """
 
@@ -258,7 +260,7 @@ class _Reader:
             length = size // block_elements * block_bytes
             total = None if total is None else total + length
             end = max(end, offset + length)
-        raw = self._data[: self._at]
+        raw = self._data[: self._at] + self._samples()
         alignment = metadata.get("general.alignment", GGUF_DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise self._broken(f"general.alignment is {alignment}, not a power of two")
@@ -269,6 +271,12 @@ class _Reader:
                 f"file has {self._size:,}; download the model again."
             )
         return _Header(metadata, elements, total, raw)
+
+    def _samples(self) -> bytes:
+        """Pieces of what follows the header, from its start to the file's end."""
+        last = max(self._at, self._size - _SAMPLE_BYTES)
+        starts = [self._at + (last - self._at) * i // (_SAMPLES - 1) for i in range(_SAMPLES)]
+        return b"".join(self._data[start : start + _SAMPLE_BYTES] for start in starts)
 
     def _value(self, key: str) -> MetadataValue | None:
         """The value at the cursor; None for arrays that are skipped."""

@@ -103,6 +103,7 @@ def test_hash_follows_the_content_not_the_name(tmp_path: Path) -> None:
         write_model(tmp_path / "shape.gguf", tensors={"w": np.ones((2, 128), np.float16)}),
         write_model(tmp_path / "type.gguf", tensors={"w": np.ones((4, 64), np.float32)}),
         write_model(tmp_path / "tensor.gguf", tensors={"v": np.ones((4, 64), np.float16)}),
+        write_model(tmp_path / "tuned.gguf", tensors={"w": np.full((4, 64), 2.0, np.float16)}),
     ):
         assert read_gguf(other).content_hash != one.content_hash, other.name
 
@@ -202,3 +203,15 @@ def test_split_model_is_read_whole_from_its_first_shard(tmp_path: Path) -> None:
     before = info.content_hash
     write_model(second, tensors={"v": np.ones((1, 8), np.float32)})
     assert read_gguf(first).content_hash != before
+
+
+def test_a_fine_tune_anywhere_in_a_large_file_is_another_model(tmp_path: Path) -> None:
+    """4 MiB of weights, of which 160 KiB change: more than lies between two samples."""
+    weights = np.zeros((512, 4096), dtype=np.float16)
+    plain = read_gguf(write_model(tmp_path / "plain.gguf", tensors={"w": weights}))
+    for first in (0, 250, 492):
+        tuned = weights.copy()
+        tuned[first : first + 20] = 1.0
+        other = read_gguf(write_model(tmp_path / f"{first}.gguf", tensors={"w": tuned}))
+        assert other.content_hash != plain.content_hash, first
+        assert other.metadata == plain.metadata
