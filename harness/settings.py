@@ -131,6 +131,12 @@ def project_root(start: Path) -> Path:
     return start
 
 
+def profile_names(root: Path) -> tuple[str, ...]:
+    """Names of the profiles in the configuration file, in its order."""
+    profiles = _file_settings(root).get("profiles")
+    return tuple(profiles) if isinstance(profiles, Mapping) else ()
+
+
 def load(
     options: Mapping[str, object],
     root: Path,
