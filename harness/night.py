@@ -105,7 +105,7 @@ def _run(plan: Plan, say: Say, environ: Mapping[str, str]) -> int:
     night = _open(plan)
     interrupted = False
     try:
-        for profile in night.profiles:
+        for profile in plan.profiles:
             tries = 0
             while not night.done(profile) and tries < TRIES and not _over(until_s):
                 tries += 1
