@@ -415,7 +415,7 @@ def fuzz(request: pytest.FixtureRequest) -> Probe:
 @pytest.fixture
 def harder(request: pytest.FixtureRequest) -> Probe:
     """The harder tests, where `--harder` asks for them."""
-    return _probe(request.config, "harder")
+    return _probe(request, "harder")
 
 
 @pytest.fixture(scope="session")

@@ -102,17 +102,16 @@ def cells_of(record: RunRecord) -> Cells:
 def judge_harder(found: Cells, note: str = "") -> ProbeVerdict:
     """One verdict on all tasks and depths, naming what fell and from which depth on.
 
-    `note` is appended to the message.
+    `note` follows the shares where nothing fell.
     """
     moved = _beyond_chance(found)
     worse = {task: depths for task in found if (depths := _fallen(found[task], moved[task]))}
     rest = [task for task in found if task not in worse]
     parts = [f"worse than the baseline at {_where(task, ds, found)}" for task, ds in worse.items()]
-    said = (
-        "; ".join([*parts, *(f"{task} {_together(found[task].values())}" for task in rest)]) + note
-    )
+    said = "; ".join([*parts, *(f"{task} {_together(found[task].values())}" for task in rest)])
     if worse:
         return ProbeVerdict("REGRESSED", said, NEXT_STEPS["regressed"])
+    said += note
     new = [(t, d) for t in found for d, share in found[t].items() if share.base_asked is None]
     if new:
         which = "these tests" if len(new) == sum(map(len, found.values())) else _listed(new)
