@@ -13,6 +13,7 @@ from rich.table import Table
 
 from harness import __version__
 from harness.chosen import run_named
+from harness.cli_night import night
 from harness.cli_plan import plan
 from harness.cli_report import attach
 from harness.core.acceptance import Change, changes, objections
@@ -55,6 +56,7 @@ def main() -> None:
 
 attach(main)
 main.add_command(plan)
+main.add_command(night)
 
 _results = click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")
 _baselines = click.option(

@@ -56,7 +56,7 @@ class Interview:
         settings: Settings,
         record: Callable[[ProbeAsk], None],
         *,
-        probe: Literal["heatmap", "fuzz"],
+        probe: Literal["heatmap", "fuzz", "harder"],
         origin_ns: int,
     ) -> None:
         self._session = session

@@ -36,6 +36,7 @@ _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
         "also fuzz the questions, N examples, and placement, N/4",
     ),
     ("--fuzz-ctx", "fuzz_ctx", "N", "context of a fuzzed document, tokens (default 2048)"),
+    ("--harder", "harder", "TASKS", "also run harder tests, of kv,hops,count"),
     ("--wait-quiet", "wait_quiet_s", "S", "wait for a quiet machine; refuse if it stays busy (0)"),
     ("--wait-lock", "wait_lock_s", "S", "wait this long for another run on this machine (0)"),
 )

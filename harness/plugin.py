@@ -31,7 +31,11 @@ CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
 ARMS: pytest.StashKey[tuple[Settings, ...]] = pytest.StashKey()
 ARM_RUNS: pytest.StashKey[ArmRuns] = pytest.StashKey()
 
-_PROBES = {"heatmap": "--heatmap 8x16", "fuzz": "--fuzz-examples 20"}
+_PROBES = {
+    "heatmap": "--heatmap 8x16",
+    "fuzz": "--fuzz-examples 20",
+    "harder": "--harder kv,hops,count",
+}
 """Fixtures of what runs only when asked for, and how to ask."""
 
 ONE_PROCESS = (
@@ -343,7 +347,7 @@ class Ladder:
 
 
 class Probe:
-    """What the tests of heatmap and fuzz talk to."""
+    """What the tests of heatmap, fuzz and harder tasks talk to."""
 
     def __init__(self, campaign: Campaign, *, strict: bool) -> None:
         self._campaign = campaign
@@ -372,7 +376,7 @@ def _conclude(verdict: CellVerdict | ProbeVerdict, *, strict: bool) -> None:
 
 
 def _asked_for(settings: Settings, probe: str) -> bool:
-    return (settings.heatmap if probe == "heatmap" else settings.fuzz_examples) is not None
+    return getattr(settings, "fuzz_examples" if probe == "fuzz" else probe) is not None
 
 
 def _probe(request: pytest.FixtureRequest, name: str) -> Probe:
@@ -406,6 +410,12 @@ def heatmap(request: pytest.FixtureRequest) -> Probe:
 def fuzz(request: pytest.FixtureRequest) -> Probe:
     """The fuzz, where `--fuzz-examples` asks for it."""
     return _probe(request, "fuzz")
+
+
+@pytest.fixture
+def harder(request: pytest.FixtureRequest) -> Probe:
+    """The harder tests, where `--harder` asks for them."""
+    return _probe(request, "harder")
 
 
 @pytest.fixture(scope="session")

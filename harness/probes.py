@@ -1,15 +1,17 @@
-"""The probes beside the ladder, each run once a session: heatmap and fuzz."""
+"""The probes beside the ladder, each run once a session: heatmap, fuzz and harder tests."""
 
 from collections.abc import Callable
 from typing import Literal
 
 from harness.core.baseline import Baseline
+from harness.core.harder_scores import HARDER_EVENT, as_data, cells, judge_harder
 from harness.core.heatmap import HEATMAP_EVENT, Matrix
 from harness.core.outcomes import NEXT_STEPS
 from harness.core.probe_scores import SCORE_EVENT, ProbeScore
 from harness.core.probes import ProbeVerdict, judge_probe
 from harness.core.records import AnyLine, Event
 from harness.errors import SetupError
+from harness.harder_climb import HarderClimb
 from harness.heatmap_climb import HeatmapClimb
 from harness.interview import Interview
 from harness.report.heatmap_text import heatmap_sentence
@@ -21,7 +23,7 @@ from harness.settings import Settings
 PLACEMENT_SHARE = 4
 """One placement, which takes a document, for as many examples of questions, which take a tail."""
 
-ProbeKind = Literal["heatmap", "questions", "placements"]
+ProbeKind = Literal["heatmap", "questions", "placements", "harder"]
 
 
 class Probes:
@@ -55,6 +57,8 @@ class Probes:
         """
         if kind == "heatmap":
             return self._heatmap()
+        if kind == "harder":
+            return self._harder()
         return self._fuzz(kind)
 
     def _heatmap(self) -> ProbeVerdict:
@@ -99,6 +103,24 @@ class Probes:
         self._keep(found.score, said)
         return ProbeVerdict("REGRESSED", said, _EXACT_STEP)
 
+    def _harder(self) -> ProbeVerdict:
+        """Ask the harder tasks at every rung, and judge what fell against the accepted runs."""
+        climb = HarderClimb(self._interview("harder"), self._script, self._settings, self._say)
+        scores: list[ProbeScore] = []
+        contaminated = 0
+        for asked in climb.run():
+            scores.append(asked.score)
+            contaminated += asked.contaminated
+            self._keep(asked.score, asked.sentence)
+        found = cells(scores, self._accepted)
+        verdict = judge_harder(found, _NOT_MADE if self._exact else "")
+        if contaminated:
+            said = f"a code of an earlier request in {contaminated} answers; {verdict.message}"
+            verdict = ProbeVerdict("INVALID", said, NEXT_STEPS["contaminated"])
+        said = f"harder tests {verdict.outcome}: {verdict.message}"
+        self._record(Event(code=HARDER_EVENT, message=said, data=as_data(found)))
+        return verdict
+
     def _judged_heatmap(self, matrix: Matrix) -> ProbeVerdict:
         shape = f"heatmap {len(matrix.lengths)}x{matrix.bands}"
         right, wrong = matrix.count("right"), matrix.count("wrong")
@@ -121,10 +143,10 @@ class Probes:
     def _keep(self, score: ProbeScore, said: str) -> None:
         self._record(Event(code=SCORE_EVENT, message=said, data=score.model_dump()))
 
-    def _interview(self, probe: Literal["heatmap", "fuzz"]) -> Interview:
+    def _interview(self, probe: Literal["heatmap", "fuzz", "harder"]) -> Interview:
         if not self._script.native:
             raise SetupError(
-                f"the {probe} needs a llama-server, where it is known what was read anew; this "
+                f"{_NAMES[probe]} a llama-server, where it is known what was read anew; this "
                 "server is measured in reduced mode"
             )
         return Interview(
@@ -143,6 +165,12 @@ class Probes:
         return found is not None and found == _reference_hash()
 
 
+_NAMES = {
+    "heatmap": "the heatmap needs",
+    "fuzz": "the fuzz needs",
+    "harder": "the harder tests need",
+}
+_NOT_MADE = "; the reference model was not made for these tasks: its wrong answers are no fault"
 _EXACT_STEP = "this model answers all of this right: look for the fault in the engine or its flags"
 
 

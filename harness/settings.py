@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness.core.harder import LEAST_TOKENS, TASKS, Task
 from harness.core.heatmap import NEEDLE_TOKENS
 from harness.core.metrics import METRICS
 from harness.errors import SetupError
@@ -59,6 +60,7 @@ class Settings(BaseModel):
     heatmap: tuple[int, int] | None = None
     fuzz_examples: int | None = None
     fuzz_ctx: int | None = None
+    harder: tuple[Task, ...] | None = None
 
     band: float | None = None
     bands: dict[str, float] = {}
@@ -131,6 +133,12 @@ def project_root(start: Path) -> Path:
     return start
 
 
+def profile_names(root: Path) -> tuple[str, ...]:
+    """Names of the profiles in the configuration file, in its order."""
+    profiles = _file_settings(root).get("profiles")
+    return tuple(profiles) if isinstance(profiles, Mapping) else ()
+
+
 def load(
     options: Mapping[str, object],
     root: Path,
@@ -158,6 +166,8 @@ def load(
         merged.setdefault("ctx_tokens", max(merged["depths"]))
     if merged.get("heatmap") is not None:
         merged["heatmap"] = _shape(merged["heatmap"])
+    if merged.get("harder") is not None:
+        merged["harder"] = _tasks(merged["harder"])
     if merged.get("fuzz_ctx") is not None:
         merged["fuzz_ctx"] = tokens(merged["fuzz_ctx"], "--fuzz-ctx")
     if isinstance(merged.get("env"), dict):
@@ -222,6 +232,14 @@ def _shape(value: object) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def _tasks(value: object) -> tuple[str, ...]:
+    words = value if isinstance(value, list | tuple) else str(value).split(",")
+    asked = {str(word).strip().lower() for word in words}
+    if not asked or not asked <= set(TASKS):
+        raise SetupError(f"--harder {value}: expected one or more of {','.join(TASKS)}")
+    return tuple(task for task in TASKS if task in asked)
+
+
 def _first_fault(error: ValidationError) -> str:
     fault = error.errors(include_url=False)[0]
     where = ".".join(str(p) for p in fault["loc"])
@@ -268,6 +286,11 @@ def _refuse_nonsense(s: Settings) -> None:
         raise SetupError(f"--distractors {s.distractors}: expected 0 to {MOST_DISTRACTORS}")
     if s.heatmap is not None:
         _refuse_crowded_heatmap(s.ctx_tokens * s.fill, *s.heatmap)
+    if s.harder is not None and shallowest < LEAST_TOKENS:
+        raise SetupError(
+            f"--harder needs rungs of {LEAST_TOKENS} tokens or more for its facts, and the ladder "
+            f"begins at {shallowest}; give --depths without it"
+        )
     if s.fuzz_examples is not None and s.fuzz_examples < 1:
         raise SetupError(f"--fuzz-examples {s.fuzz_examples}: expected 1 or more")
     if not MINIMUM_FUZZ_CTX <= s.fuzz_depth <= s.ctx_tokens and s.fuzz_examples is not None:

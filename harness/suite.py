@@ -16,6 +16,7 @@ __all__ = [
     "test_fuzz_placements",
     "test_fuzz_questions",
     "test_generation",
+    "test_harder",
     "test_heatmap",
     "test_memory",
     "test_prefill",
@@ -75,6 +76,12 @@ def test_fuzz_questions(fuzz: Probe) -> None:
 def test_fuzz_placements(fuzz: Probe) -> None:
     """Any needles at any places, with names alike and distractors, in short documents."""
     fuzz.check("placements")
+
+
+@pytest.mark.long
+def test_harder(harder: Probe) -> None:
+    """Key-value pairs, chains of two hops and counts at every rung, as `--harder` asks."""
+    harder.check("harder")
 
 
 @pytest.mark.smoke

@@ -34,6 +34,9 @@ DISTRACTOR_KINDS: tuple[str, ...] = (
 )
 """Kinds of record that no question asks for."""
 
+COUNT_PREFIX = "COUNT"
+"""Prefix of an answer that is a number of things; there alone, the number without it will do."""
+
 CODE_PREFIXES: tuple[str, ...] = ("MEM", "KEY", "REF", "TAG", "SEQ", "LOT", "ARC", "BOX")
 """Code prefixes a needle may have; the control's is CTL."""
 
@@ -58,6 +61,11 @@ class Needle:
         """The two lines that are put into the document, newline-terminated."""
         return f"<<< {self.label} >>>\nCODE={self.code}\n"
 
+    @property
+    def wording(self) -> str:
+        """What an English question says after its number."""
+        return f"{self.label} CODE?"
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -73,7 +81,7 @@ class Question:
         """The question's line, newline-terminated."""
         if self.language == "ja":
             return f"Q{self.number}：{self.needle.label} のCODEを答える\n"
-        return f"Q{self.number}: {self.needle.label} CODE?\n"
+        return f"Q{self.number}: {self.needle.wording}\n"
 
 
 @dataclass(frozen=True, slots=True)

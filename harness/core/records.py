@@ -281,14 +281,14 @@ class Rung(Strict):
 
 
 class ProbeAsk(Strict):
-    """One ask outside the ladder: of a heatmap, or of a fuzzed example.
+    """One ask outside the ladder: of a heatmap, of a fuzzed example, or of a harder test.
 
     `document_tokens` were read before its questions; `cold` says that nothing of them was to be
     reused.
     """
 
     kind: Literal["probe_ask"] = "probe_ask"
-    probe: Literal["heatmap", "fuzz"]
+    probe: Literal["heatmap", "fuzz", "harder"]
     document_tokens: int
     cold: bool
     ask: AskRecord

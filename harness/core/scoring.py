@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from harness.core.answer_text import Token, fold, scan, visible
-from harness.core.needles import Ask
+from harness.core.needles import COUNT_PREFIX, Ask
 
 _SEPARATOR = re.compile(r"[^\w!≠~]*")
+_COUNT_ALONE = re.compile(r"(?im)^(\W*Q\W*\d+\W*[=:]\W*?)(\d+)(?=[^\w\n]*(?:[^\W\d_]+[^\w\n]*)?$)")
 _NOT_FIRST = re.compile(r"[^\W\d_]")
 _DENIED = re.compile(
     r"\b(?:NOT|NEVER|NEITHER|NOR|CANNOT|UNLIKE|INCORRECT|WRONG)\b|N['’]T\b|!=|≠|\\NEQ?\b|~~|"
@@ -71,7 +72,10 @@ def score(ask: Ask, answer: str) -> Score:
 
     Reasoning that a server left inside the content, as `<think>` blocks, is not scored either.
     """
-    folded = fold(visible(answer))
+    shown = visible(answer)
+    if any(q.needle.code.startswith(f"{COUNT_PREFIX}-") for q in ask.questions):
+        shown = _COUNT_ALONE.sub(rf"\1{COUNT_PREFIX}-\2", shown)
+    folded = fold(shown)
     expected = {q.number: normalise(q.needle.code) for q in ask.questions}
     labels = [q.needle.label for q in ask.questions]
     tokens = scan(folded.text, frozenset(expected.values()), labels)

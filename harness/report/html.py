@@ -25,6 +25,7 @@ from harness.core.trend import Point, groups
 from harness.report import (
     answers,
     depth_plots,
+    harder_plot,
     heatmap_plot,
     machine_plot,
     prefill_plot,
@@ -186,6 +187,7 @@ def _run_figures(runs: Sequence[Judged], bands: dict[str, float], chars: int) ->
     )
     each = [answers.retrieval(run, number, chars) for number, run in enumerate(runs)]
     each += [heatmap_plot.heatmap(run, number) for number, run in enumerate(runs)]
+    each += [harder_plot.harder(run, number) for number, run in enumerate(runs)]
     times = [
         figure
         for number, run in enumerate(runs)

@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from harness.core import memory_account
+from harness.core import harder_scores, memory_account
 from harness.core.cells import samples_of
 from harness.core.heatmap import matrix_of
 from harness.core.order_effect import order_effect, scores_by_order
@@ -180,8 +180,11 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
     if (matrix := matrix_of(record)) is not None:
         yield from heatmap_lines(matrix)
     for event in record.events:
-        if event.code == SCORE_EVENT and not event.message.startswith("heatmap"):
+        if event.code == SCORE_EVENT and event.message.split(" ")[0] not in ("heatmap", "harder"):
             yield event.message
+        if event.code == harder_scores.HARDER_EVENT:
+            yield event.message
+    yield from harder_scores.table(harder_scores.cells_of(record))
     cold = [f"{r.depth}: {r.cold_ttft_ms / 1e3:,.1f} s" for r in record.rungs if r.cold_ttft_ms]
     if cold:
         yield "cold TTFT (whole document read, first token): " + ", ".join(cold)

@@ -34,9 +34,10 @@ def _prepare_child() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def _wait_for_end_of_input(child: "subprocess.Popen[bytes]") -> None:
+def _wait_for_end_of_input(child: "subprocess.Popen[bytes]", stopping: threading.Event) -> None:
     while os.read(0, 4096):
         pass
+    stopping.set()
     stop_tree(child.pid)
 
 
@@ -70,13 +71,15 @@ def main(argv: list[str]) -> int:
     if note is not None and started is not None:
         write_note(note, child.pid, started, command)
     _say({"pid": child.pid, "create_time": started})
-    watcher = threading.Thread(target=_wait_for_end_of_input, args=(child,), daemon=True)
+    stopping = threading.Event()
+    watcher = threading.Thread(target=_wait_for_end_of_input, args=(child, stopping), daemon=True)
     watcher.start()
     code = child.wait()
     if note is not None:
         note.unlink(missing_ok=True)
     del job
-    _say({"exit": code})
+    # Whoever stops the tree may be first to hear of its end, and then the code is lost.
+    _say({"exit": code, "stopped": stopping.is_set()})
     return code & 0xFF
 
 

@@ -14,17 +14,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-_QUESTION = re.compile(r"^Q(\d+)(?:: (?P<en>.+) CODE\?|：(?P<ja>.+) のCODEを答える)$", re.MULTILINE)
+_QUESTION = re.compile(
+    r"^Q(\d+)(?:: (?P<en>.+?)(?: CODE)?\?|：(?P<ja>.+) のCODEを答える)$", re.MULTILINE
+)
 _LINE = re.compile(r"^Q(\d+)=(\S+)$", re.MULTILINE)
 _CODE = re.compile(r"(?<==)[A-Z]+-\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: its questions by number, in the order asked, and whether it was read cold."""
+    """One request: its questions by number, in the order asked, and whether it was read cold.
+
+    `text` is the whole message, document and questions.
+    """
 
     questions: dict[int, str]
     cold: bool
+    text: str
 
     def before(self, first: str, second: str) -> bool:
         """Whether `first` was asked before `second`."""
@@ -100,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
 def _asked(body: dict[str, Any]) -> Asked | None:
     text = body["messages"][-1]["content"]
     found = {int(m[1]): m["en"] or m["ja"] for m in _QUESTION.finditer(text)}
-    return Asked(found, cold=body.get("cache_prompt") is False) if found else None
+    return Asked(found, cold=body.get("cache_prompt") is False, text=text) if found else None
 
 
 def _exchanged(stream: str, change: Callable[[str], str | None]) -> str | None:
@@ -187,6 +193,28 @@ def of_an_earlier_request() -> Change:
         return answer.replace(codes[0], before[0]) if before and codes else answer
 
     return change
+
+
+def solve(asked: Asked, answer: str) -> str:
+    """What a model that can do the harder tests would say, from the document's own text."""
+    return "\n".join(f"Q{n}={_solved(text, asked.text)}" for n, text in asked.questions.items())
+
+
+def _solved(question: str, text: str) -> str:
+    if found := re.fullmatch(r"What is the value of key (\S+)", question):
+        return _found(rf"The value of key {found[1]} is (\S+)\.", text)
+    if found := re.search(r"that crate (\S+) carries", question):
+        seal = _found(rf"Crate {found[1]} carries seal (\S+)\.", text)
+        return _found(rf"The code of seal {seal} is (\S+)\.", text)
+    if found := re.fullmatch(r"How many barrels of (\w+) are listed.*", question):
+        return f"COUNT-{text.count(f'one barrel of {found[1]}.')}"
+    return _found(rf"<<< {re.escape(question)} >>>\nCODE=(\S+)", text)
+
+
+def _found(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None, pattern
+    return found[1]
 
 
 def only_when(holds: Callable[[Asked], bool], change: Change) -> Change:

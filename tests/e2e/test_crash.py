@@ -16,14 +16,13 @@ def test_killed_runs_are_gone_on_with_to_the_end(tmp_path: Path) -> None:
     (crash.root / "baselines" / "mine.json").write_text("{}", encoding="utf-8")
     rng = random.Random(0)
     crash.kill_when(lambda record: len(finished_rungs(record)) == 1, after_s=rng.uniform(0, 0.2))
-    crash.kill_when(lambda record: record.sittings == 2, after_s=rng.uniform(0, 0.2))
     figures = crash.finish()
     assert figures.faults == []
-    assert figures.kills == 2
+    assert figures.kills == 1
     assert figures.orphans == 0
     assert figures.records == figures.records_complete == 1
-    assert figures.sittings_most >= 3
-    assert figures.rungs_reused >= 2
+    assert figures.sittings_most == 2
+    assert figures.rungs_reused >= 1
     record = crash.newest()
     assert record is not None
     assert record.rungs[0].sitting == 1

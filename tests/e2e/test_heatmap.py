@@ -66,10 +66,14 @@ def test_what_fails_only_with_the_document_reused_is_told_apart(served: Live) ->
 
 
 def test_the_suite_shows_and_records_the_heatmap(bench: Bench) -> None:
-    asked = ("-m", "long", "--ctx", "4096", "-k", "heatmap or fuzz", "-rs")
-    done = bench.pytest(*asked, "--heatmap", "2x6", "--fuzz-examples", "4", "--fuzz-ctx", "1536")
+    asked = ("-m", "long", "--ctx", "4096", "-k", "heatmap or fuzz or harder", "-rs")
+    done = bench.pytest(
+        *asked, "--heatmap", "2x6", "--fuzz-examples", "4", "--fuzz-ctx", "1536", "--harder", "kv"
+    )
     assert done.code == 0, done.text
-    assert "3 passed" in done.text
+    assert "3 passed, 1 skipped" in done.text
+    assert "NO_BASELINE: kv " in done.text
+    assert "reference model was not made for these tasks" in " ".join(done.text.split())
     assert "heatmap 2x6 up to 4096 tokens: 12 of 12 cells right" in done.text
     assert "tokens of document, 0." in done.text
     assert "right in 4 examples of questions at 1536 tokens" in done.text
@@ -77,11 +81,12 @@ def test_the_suite_shows_and_records_the_heatmap(bench: Bench) -> None:
     matrix = matrix_of(record)
     assert matrix is not None
     assert matrix.count("right") == 12
-    assert {ask.probe for ask in record.probe_asks} == {"heatmap", "fuzz"}
+    assert {ask.probe for ask in record.probe_asks} == {"heatmap", "fuzz", "harder"}
     assert record.footer is not None
     assert record.footer.complete
     skipped = bench.pytest(*asked)
-    assert "3 skipped" in skipped.text
+    assert "4 skipped" in skipped.text
+    assert "not asked for; --harder kv,hops,count does" in skipped.text
     assert "not asked for; --heatmap 8x16 does" in skipped.text
     assert "not asked for; --fuzz-examples 20 does" in skipped.text
     assert len(bench.records()) == 1

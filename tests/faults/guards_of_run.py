@@ -186,8 +186,8 @@ GUARDS = (
     Guard(
         "reasoning inside the content is no answer",
         SCORING,
-        "folded = fold(visible(answer))",
-        "folded = fold(answer)",
+        "shown = visible(answer)",
+        "shown = answer",
         ("answers-in-think-tags",),
     ),
     Guard(

@@ -1,0 +1,84 @@
+"""`harness night`: several profiles one after another, to be killed and started again at will."""
+
+import signal
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import click
+
+from harness.chosen import settings_for
+from harness.core.night import file_name
+from harness.errors import SetupError
+from harness.night import Plan, run_night
+from harness.report.text import encodable
+from harness.settings import profile_names, project_root
+
+_BEGINS_AT_NOON = timedelta(hours=12)
+LEAST_WAIT_S = 60.0
+"""The last run of a night that was killed a moment ago may still be ending."""
+
+
+@click.command()
+@click.argument("profiles", nargs=-1)
+@click.option(
+    "--name", help="The night's name (default: its date; a night lasts from noon to noon)."
+)
+@click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")
+@click.option("--baselines", type=click.Path(path_type=Path), help="Folder of accepted baselines.")
+@click.option(
+    "--hours", type=float, help="Stop after so long; the same night goes on when started again."
+)
+@click.option("--pytest-args", default="", help="More arguments for every pytest, as one string.")
+def night(
+    profiles: tuple[str, ...],
+    name: str | None,
+    results: Path | None,
+    baselines: Path | None,
+    hours: float | None,
+    pytest_args: str,
+) -> None:
+    """Measure PROFILES of harness.toml one after another (by default all of them).
+
+    Each is `pytest -m long --profile PROFILE` in a process of its own. What was cut short is gone
+    on with, also from an earlier night; what was measured already in this night is not measured
+    again. Everything is in RESULTS/nights/NAME.
+
+    Exit code: 0 all passed, 1 something failed, 3 a profile measured nothing, 2 not finished.
+    """
+    import shlex
+
+    root = project_root(Path.cwd())
+    known = profile_names(root)
+    chosen = profiles or known
+    if not chosen:
+        raise SetupError(
+            "there are no profiles in harness.toml; write one as [profiles.NAME] and run again"
+        )
+    if unknown := [p for p in chosen if p not in known]:
+        raise SetupError(
+            f"there is no profile {unknown[0]!r}; harness.toml has {', '.join(known) or 'none'}"
+        )
+    if hours is not None and hours <= 0:
+        raise SetupError(f"--hours {hours:g}: expected a number above 0")
+    settings = settings_for(results, baselines)
+    plan = Plan(
+        name=file_name(name or f"{datetime.now() - _BEGINS_AT_NOON:%Y-%m-%d}"),
+        root=root,
+        results=settings.results.resolve(),
+        profiles=tuple(dict.fromkeys(chosen)),
+        arguments=tuple(shlex.split(pytest_args)),
+        baselines=settings.baselines.resolve(),
+        hours=hours,
+        wait_lock_s=max(settings.wait_lock_s, LEAST_WAIT_S),
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    raise SystemExit(run_night(plan, _say))
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    click.echo(encodable(text, sys.stdout.encoding))

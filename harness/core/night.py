@@ -1,0 +1,128 @@
+"""A night: several profiles one after another, what of it is done, and what came of it.
+
+Its books are kept on disk after every change, so that a night that was killed goes on where it was.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.core.outcomes import Outcome
+from harness.core.records import Strict
+
+ENDED_BY_ITSELF = (0, 1, 3, 4, 5)
+"""pytest's exit codes of a session that was not cut short from outside (2 is Ctrl-C, SIGTERM)."""
+TRIES = 3
+"""So often one sitting of a night starts a profile that is cut short again and again."""
+BAD: tuple[Outcome, ...] = ("REGRESSED", "LEAK", "INVALID", "ERROR", "INCOMPARABLE")
+
+
+def file_name(name: str) -> str:
+    """A night's or profile's name as the name of a file; letters of any script are kept."""
+    return re.sub(r"[^\w.+-]+", "_", name).strip(".") or "unnamed"
+
+
+class Attempt(Strict):
+    """One start of pytest for a profile; without an exit code it was cut short or is going on."""
+
+    profile: str
+    started_at: str
+    resumed: bool = False
+    ended_at: str | None = None
+    exit_code: int | None = None
+    run_id: str | None = None
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether it did not end by itself: killed, interrupted, out of time."""
+        return self.exit_code not in ENDED_BY_ITSELF
+
+
+class Night(Strict):
+    """The books of one night."""
+
+    name: str
+    started_at: str
+    profiles: tuple[str, ...]
+    attempts: tuple[Attempt, ...] = ()
+
+    def last(self, profile: str) -> Attempt | None:
+        """The newest attempt at a profile."""
+        return next((a for a in reversed(self.attempts) if a.profile == profile), None)
+
+    def done(self, profile: str) -> bool:
+        """Whether a profile was measured to the end of its session, whatever came of it."""
+        last = self.last(profile)
+        return last is not None and not last.cut_short
+
+    def begun(self, attempt: Attempt) -> "Night":
+        """With an attempt that begins."""
+        return self.model_copy(update={"attempts": (*self.attempts, attempt)})
+
+    def ended(self, ended_at: str, exit_code: int | None, run_id: str | None) -> "Night":
+        """With the end of the attempt that began last."""
+        update = {"ended_at": ended_at, "exit_code": exit_code, "run_id": run_id}
+        return self.model_copy(
+            update={"attempts": (*self.attempts[:-1], self.attempts[-1].model_copy(update=update))}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one profile: the run's outcome, or why there is none (`said`)."""
+
+    profile: str
+    finished: bool
+    exit_code: int | None
+    outcome: Outcome | None
+    run_id: str | None = None
+    sittings: int = 1
+    said: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether somebody has to look at it: a bad outcome, or nothing measured at all.
+
+        What was cut short is an ERROR as long as it is not gone on with: that alone is not bad.
+        """
+        if not self.finished:
+            return self.outcome in BAD and self.outcome != "ERROR"
+        return self.outcome in BAD or self.nothing_measured
+
+    @property
+    def nothing_measured(self) -> bool:
+        """Whether pytest ended by itself without having measured."""
+        return self.finished and self.exit_code in (3, 4, 5)
+
+
+def to_be_resumed(nights: Sequence[Night], profile: str) -> bool:
+    """Whether the last attempt at a profile, in any night (oldest first), was cut short."""
+    attempts = (a for night in reversed(nights) if (a := night.last(profile)) is not None)
+    last = next(attempts, None)
+    return last is not None and last.cut_short
+
+
+def exit_code(results: Sequence[Result]) -> int:
+    """0 all passed; 1 something failed; 3 a profile measured nothing; 2 not finished.
+
+    The first of 1, 3, 2 that applies. `INCONCLUSIVE` and `NO_BASELINE` fail where pytest says so
+    (`--strict-verdicts`, as under CI).
+    """
+    if any((r.bad and not r.nothing_measured) or r.exit_code == 1 for r in results):
+        return 1
+    if any(r.nothing_measured for r in results):
+        return 3
+    return 2 if any(not r.finished for r in results) else 0
+
+
+def headline(night: str, results: Sequence[Result]) -> str:
+    """The night in one line: what failed first, then what is not finished, else how many passed."""
+    failed = [f"{r.outcome or 'nothing measured'} in {r.profile}" for r in results if r.bad]
+    open_ = [f"{r.profile} not finished" for r in results if not r.finished and not r.bad]
+    undecided = [
+        f"{r.outcome} in {r.profile}"
+        for r in results
+        if r.finished and not r.bad and r.outcome not in ("PASS", "IMPROVED")
+    ]
+    said = "; ".join((*failed, *open_, *undecided))
+    return f"Night {night}: {said or f'{len(results)} profiles passed'}"

@@ -1,0 +1,143 @@
+"""A night's books: what is left to do, what is gone on with, and what came of it."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli import main
+from harness.core.night import (
+    Attempt,
+    Night,
+    Result,
+    exit_code,
+    file_name,
+    headline,
+    to_be_resumed,
+)
+from harness.core.outcomes import Outcome
+from harness.night import BOOKS, FOLDER
+from harness.report.night import night_issue, night_summary
+
+
+def night(*attempts: tuple[str, int | None], name: str = "n1") -> Night:
+    books = Night(name=name, started_at=name, profiles=("one", "two"))
+    for profile, code in attempts:
+        books = books.begun(Attempt(profile=profile, started_at="now")).ended("now", code, None)
+    return books
+
+
+def result(
+    outcome: Outcome | None, code: int | None = 0, *, finished: bool = True, said: str = ""
+) -> Result:
+    return Result("one", finished, code, outcome, said=said)
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 4, 5])
+def test_a_session_that_ended_by_itself_is_done(code: int) -> None:
+    assert night(("one", code)).done("one")
+    assert not to_be_resumed([night(("one", code))], "one")
+
+
+@pytest.mark.parametrize("code", [None, 2, -9, -15, 137])
+def test_a_session_that_was_cut_short_is_gone_on_with(code: int | None) -> None:
+    assert not night(("one", code)).done("one")
+    assert to_be_resumed([night(("one", code))], "one")
+
+
+def test_only_the_last_attempt_of_all_nights_counts() -> None:
+    cut, ended = night(("one", None)), night(("one", 1), name="n2")
+    assert not to_be_resumed([cut, ended], "one")
+    assert to_be_resumed([ended, cut], "one")
+    assert to_be_resumed([cut, night(("two", 0), name="n2")], "one")
+    assert not to_be_resumed([], "one")
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ([result("PASS"), result("IMPROVED")], 0),
+        ([result("PASS"), result("REGRESSED", 1)], 1),
+        ([result("INCONCLUSIVE", 0)], 0),
+        ([result("NO_BASELINE", 1)], 1),
+        ([result(None, 4), result("PASS")], 3),
+        ([result(None, 4), result("LEAK", 1)], 1),
+        ([result("ERROR", None, finished=False), result("PASS")], 2),
+        ([result("REGRESSED", None, finished=False)], 1),
+        ([result(None, None, finished=False)], 2),
+    ],
+)
+def test_the_exit_code_says_the_worst(results: list[Result], code: int) -> None:
+    assert exit_code(results) == code
+
+
+def test_the_headline_names_failures_first_then_what_is_open() -> None:
+    results = [
+        Result("a", True, 0, "PASS"),
+        Result("b", False, None, "ERROR"),
+        Result("c", True, 1, "REGRESSED"),
+        Result("d", True, 0, "INCONCLUSIVE"),
+    ]
+    said = "Night n: REGRESSED in c; b not finished; INCONCLUSIVE in d"
+    assert headline("n", results) == said
+
+
+def test_what_measured_nothing_is_an_issue_with_its_last_words() -> None:
+    refused = result(None, 4, said="ERROR: the model has gone <b>")
+    issue = night_issue("n", [refused, result("PASS")], {})
+    assert issue is not None
+    assert issue.startswith("Night n: nothing measured in one\n")
+    assert "the model has gone &lt;b&gt;" in issue
+    assert night_issue("n", [result("PASS"), result("ERROR", None, finished=False)], {}) is None
+
+
+def test_a_summary_shows_names_from_outside_as_text() -> None:
+    odd = Result("<img src=x>|`", True, 4, None, said="@everyone")
+    text = night_summary("n", [odd], {})
+    assert "<img" not in text
+    assert "@everyone" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("vulkan", "vulkan"),
+        ("夜 間", "夜_間"),
+        ("../../x", "_.._x"),
+        ("..", "unnamed"),
+        ("", "unnamed"),
+    ],
+)
+def test_names_become_names_of_files(name: str, file: str) -> None:
+    assert file_name(name) == file
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["three"], "there is no profile 'three'; harness.toml has one, two"),
+        (["--hours", "-1"], "--hours -1: expected a number above 0"),
+        (["--name", "bad"], "are no books of a night"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
+) -> None:
+    (tmp_path / "harness.toml").write_text("[profiles.one]\n[profiles.two]\n", encoding="utf-8")
+    books = tmp_path / "results" / FOLDER / "bad" / BOOKS
+    books.parent.mkdir(parents=True)
+    books.write_text("{", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["night", *args])
+    assert done.exit_code == 3
+    assert said in done.output
+
+
+def test_without_profiles_there_is_no_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "harness.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["night"])
+    assert done.exit_code == 3
+    assert "there are no profiles in harness.toml" in done.output
