@@ -193,8 +193,9 @@ class Machine(Strict):
 class ModelIdentity(Strict):
     """What was run, whatever its file is called.
 
-    `content_hash` covers the GGUF's header and samples of its weights; `None` when the file is not readable
-    from here (a server known by URL only), then `identity` is built from what the server says.
+    `content_hash` covers the GGUF's header and samples of its weights; `None` when the file is not
+    readable from here (a server known by URL only), then `identity` is built from what the server
+    says.
     """
 
     identity: str
