@@ -13,6 +13,7 @@ from rich.table import Table
 
 from harness import __version__
 from harness.chosen import run_named
+from harness.cli_compare import compare
 from harness.cli_night import night
 from harness.cli_plan import plan
 from harness.cli_report import attach
@@ -56,6 +57,7 @@ def main() -> None:
 
 attach(main)
 main.add_command(plan)
+main.add_command(compare)
 main.add_command(night)
 
 _results = click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")

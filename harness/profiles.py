@@ -17,6 +17,8 @@ Layer = Mapping[str, Any]
 """Settings by the names they have in `harness.toml`."""
 
 _TABLES = ("bands", "env")
+_SERVERS = ("server_url", "server_bin", "embedded")
+"""Ways to come by a server: a layer that names one displaces those below it."""
 
 
 def profile_layer(profiles: object, name: str) -> dict[str, Any]:
@@ -62,11 +64,13 @@ def layered(*layers: Layer) -> dict[str, Any]:
     """
     result: dict[str, Any] = {}
     for layer in layers:
-        if layer.get("server_url") and not layer.get("server_bin"):
-            for key in ("server_bin", "server_args", "env"):  # those of a server we would start
+        for server in _SERVERS:
+            if layer.get(server):
+                for other in _SERVERS:
+                    result.pop(other, None)
+        if layer.get("server_url"):
+            for key in ("server_args", "env"):  # those of a server we would start
                 result.pop(key, None)
-        elif layer.get("server_bin"):
-            result.pop("server_url", None)
         for key, value in layer.items():
             if key == "server_args":
                 result[key] = _with_arguments(result.get(key, ()), value)

@@ -38,6 +38,7 @@ class Settings(BaseModel):
     depths: tuple[int, ...] | None = None
     server_url: str | None = None
     server_bin: str | None = None
+    embedded: bool = False
     server_args: tuple[str, ...] = ()
     model: str | None = None
     api_key: str | None = None
@@ -172,7 +173,8 @@ def load(
         merged["fuzz_ctx"] = tokens(merged["fuzz_ctx"], "--fuzz-ctx")
     if isinstance(merged.get("env"), dict):
         merged["env"] = {k: str(v) for k, v in merged["env"].items()}
-    if merged.get("server_bin") is None and not merged.get("server_url"):
+    started = not merged.get("server_url") and not merged.get("embedded")
+    if merged.get("server_bin") is None and started:
         merged["server_bin"] = environ.get("LLAMA_SERVER") or None
     merged["api_key"] = environ.get(API_KEY_VARIABLE) or None
     merged.setdefault("strict", environ.get("CI", "").lower() in ("1", "true"))

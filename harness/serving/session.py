@@ -228,6 +228,8 @@ def _refuse_secrets(given: list[str]) -> None:
 
 def binary_of(settings: Settings) -> str | None:
     """The llama-server binary to start; `None` for the embedded server."""
+    if settings.embedded:
+        return None
     return settings.server_bin or (shutil.which("llama-server") if settings.model else None)
 
 

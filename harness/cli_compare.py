@@ -1,0 +1,170 @@
+"""`harness compare A B`: two binaries, profiles or servers, interleaved, with an exit code."""
+
+import shutil
+import sys
+import traceback
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from harness.comparison import Comparison, refuse_mixed
+from harness.core.compare import CANNOT_TELL, Side
+from harness.core.differences import effective_differences
+from harness.core.metrics import METRICS
+from harness.errors import HarnessError, SetupError
+from harness.report.compared import comparison_text
+from harness.report.text import encodable
+from harness.settings import Settings, load, project_root, tokens
+from harness.store.runs import check_writable, new_run_id
+
+EMBEDDED = "embedded"
+"""How the embedded server is called where a binary or profile may stand."""
+
+
+class _Bisectable(click.Command):
+    """Ends with 125 whatever goes wrong, so that `git bisect run` skips instead of blaming."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            error.show()
+            raise SystemExit(CANNOT_TELL) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HarnessError as error:
+            _cannot_tell(str(error))
+        except Exception:
+            traceback.print_exc()
+            _cannot_tell("this is a fault of the harness; please report the lines above")
+
+
+@click.command(cls=_Bisectable)
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--profile", help="Base configuration, [profiles.NAME] of harness.toml.")
+@click.option("--ctx", "ctx_tokens", help="Context, tokens: 8192 or 32K.")
+@click.option("--depths", help="Rungs to compare at, e.g. 2K,8K.")
+@click.option("--model", help="Model for the servers that are started (GGUF).")
+@click.option("--server-args", help="More flags for both.")
+@click.option("--repeats", help="Generation repeats a rung and visit.")
+@click.option("--band", type=float, help="Noise band for every metric, a share such as 0.10.")
+@click.option("--wait-quiet", "wait_quiet_s", help="Wait so many seconds for a quiet machine.")
+@click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")
+@click.option(
+    "--metric",
+    "metrics",
+    type=click.Choice(list(METRICS)),
+    multiple=True,
+    help="Judge only this metric; may be given several times.",
+)
+@click.option(
+    "--blocks",
+    type=click.IntRange(1, 50),
+    default=3,
+    show_default=True,
+    help="ABBA blocks over the short rungs; up to twice as many while noise hides a cell.",
+)
+@click.option(
+    "--short",
+    default="16K",
+    show_default=True,
+    help="Rungs up to this depth are short; longer ones get one sandwich A-B-A.",
+)
+@click.option(
+    "--contended",
+    is_flag=True,
+    help="Count samples that other processes disturbed, too: noisier, but on both sides.",
+)
+@click.option(
+    "--allow-differences", is_flag=True, help="Compare arms that differ in several things."
+)
+def compare(
+    a: str,
+    b: str,
+    metrics: tuple[str, ...],
+    blocks: int,
+    short: str,
+    allow_differences: bool,
+    contended: bool,
+    **options: object,
+) -> None:
+    """Measure A and B interleaved and say whether B is slower.
+
+    A and B are binaries, profiles of harness.toml, URLs of servers that run, or `embedded`.
+
+    Exit code: 0 B is no worse, 1 it is worse beyond the band, 125 it cannot be told; the codes of
+    `git bisect run`.
+    """
+    given = {k: v for k, v in options.items() if v is not None}
+    root = project_root(Path.cwd())
+    arms: dict[Side, Settings] = {"A": _arm(a, given, root), "B": _arm(b, given, root)}
+    folder = arms["A"].results / "compare" / new_run_id(datetime.now())
+    check_writable(folder)
+    comparison = Comparison(
+        arms,
+        folder,
+        _Console(),
+        short_tokens=tokens(short, "--short"),
+        metrics=metrics or tuple(METRICS),
+        allow_differences=allow_differences,
+        contended=contended,
+    )
+    found = comparison.differences()
+    refuse_mixed(found, allowed=allow_differences)
+    compared = comparison.measure(blocks, 2 * blocks)
+    first = {visit.side: visit.record for visit in reversed(comparison.visits)}
+    differing = [d.sentence for d in found]
+    differing += [s for s in effective_differences(first["A"], first["B"]) if s not in differing]
+    width = shutil.get_terminal_size((100, 24)).columns
+    encoding = sys.stdout.encoding
+    text = comparison_text(
+        compared, differing, width=width, color=sys.stdout.isatty(), encoding=encoding
+    )
+    click.echo(text, nl=False)
+    click.echo(f"records: {folder}")
+    raise SystemExit(compared.exit_code)
+
+
+def _arm(what: str, options: dict[str, object], root: Path) -> Settings:
+    """Settings of an arm by what it was called."""
+    if what.startswith(("http://", "https://")):
+        return load(options, root, arm={"server_url": what})
+    if what == EMBEDDED:
+        return load(options, root, arm={"embedded": True})
+    if Path(what).is_file():
+        if (path := shutil.which(what if Path(what).parent.name else f"./{what}")) is None:
+            raise SetupError(f"{what} cannot be run; expected a llama-server binary or a profile")
+        return load(options, root, arm={"server_bin": path})
+    try:
+        return load(options, root, arm={"profile": what})
+    except SetupError as error:
+        if f"--profile {what}:" not in str(error):
+            raise
+        if (path := shutil.which(what)) is not None:
+            return load(options, root, arm={"server_bin": path})
+        raise SetupError(
+            f"{what} is no file that can be run, no URL and no profile of harness.toml; expected "
+            f"one of these, or `{EMBEDDED}`"
+        ) from error
+
+
+class _Console:
+    """What is told while it runs, on standard error."""
+
+    def say(self, text: str) -> None:
+        click.echo(encodable(text, sys.stderr.encoding), err=True)
+
+    def progress(
+        self, depth: int, done_tokens: int, total_tokens: int, eta_s: float | None
+    ) -> None:
+        """Nothing: a comparison's prefills are announced by their visits."""
+
+
+def _cannot_tell(text: str) -> NoReturn:
+    click.echo(encodable(f"harness: {text}", sys.stderr.encoding), err=True)
+    raise SystemExit(CANNOT_TELL)

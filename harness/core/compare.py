@@ -1,0 +1,292 @@
+"""A/B: two arms measured interleaved, and whether B is slower than A, by rung and metric.
+
+Short rungs are visited in ABBA blocks, each visit a fresh process: within a block a steady drift
+cancels. Long rungs, one reading of which may take an hour, get one sandwich A-B-A. A block's
+contrast is the mean log of B's visits less that of A's; the ratio's interval comes from how far the
+blocks' contrasts lie apart, moderated by what is held of machines before any sample (`core.noise`).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+from harness.core.cells import Samples, disturbances, samples_of, values_of
+from harness.core.metrics import METRICS, RETRIEVAL, Metric
+from harness.core.noise import PRIOR, location_share, moderate, pooled_spread, summarise
+from harness.core.outcomes import CellVerdict
+from harness.core.records import RunRecord
+from harness.core.stats import (
+    CONFIDENCE,
+    Estimate,
+    Unjudgeable,
+    decide,
+    decide_proportion,
+    proportion_estimate,
+    ratio_estimate,
+)
+from harness.core.verdict import hold_run_level
+
+Side = Literal["A", "B"]
+BLOCK: tuple[Side, ...] = ("A", "B", "B", "A")
+SANDWICH: tuple[Side, ...] = ("A", "B", "A")
+
+SLOWER, NO_SLOWER, CANNOT_TELL = 1, 0, 125
+"""Exit codes, as `git bisect run` understands them: bad, good, skip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One run of one arm: which block it belongs to and what it measured."""
+
+    side: Side
+    block: int
+    record: RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The cells, B against A, and how often each arm was visited."""
+
+    cells: tuple[CellVerdict, ...]
+    visits: Mapping[Side, int]
+
+    @property
+    def exit_code(self) -> int:
+        """1 if B is worse beyond the band anywhere, 0 if nowhere, 125 if that cannot be told."""
+        outcomes = {cell.outcome for cell in self.cells}
+        if outcomes & {"REGRESSED", "LEAK"}:
+            return SLOWER
+        return NO_SLOWER if outcomes and outcomes <= {"PASS", "IMPROVED"} else CANNOT_TELL
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if self.exit_code == SLOWER:
+            worse = [c for c in self.cells if c.outcome in ("REGRESSED", "LEAK")]
+            return "B is worse than A: " + ", ".join(
+                f"{c.metric.label} at {c.depth}" for c in worse
+            )
+        if self.exit_code == NO_SLOWER:
+            better = [c for c in self.cells if c.outcome == "IMPROVED"]
+            also = ", ".join(f"{c.metric.label} at {c.depth}" for c in better)
+            return "B is no worse than A" + (f", and better: {also}" if better else "")
+        return "cannot tell: " + "; ".join(
+            f"{c.metric.label} at {c.depth} {c.outcome}" for c in self.cells if c.outcome != "PASS"
+        )
+
+
+def judge_arms(
+    visits: Sequence[Visit],
+    bands: Mapping[str, float],
+    metrics: Iterable[str] = METRICS,
+    *,
+    contended: bool = False,
+) -> Compared:
+    """Every cell of `metrics` at every depth both arms reached, B's values against A's.
+
+    Args:
+        visits: in the order they were made; blocks that lack an arm are left out.
+        bands: noise band by metric name, shares.
+        metrics: names of those to judge.
+        contended: count disturbed samples too; their noise is then in the interval, on both sides.
+    """
+    wanted = [METRICS[name] for name in metrics]
+    depths = sorted({r.depth for v in visits for r in v.record.rungs})
+    cells = []
+    for depth in depths:
+        reached = [v for v in visits if (rung := v.record.rung(depth)) and rung.failure is None]
+        if {v.side for v in reached} != {"A", "B"}:
+            continue
+        broken = _broken_answers(reached, depth)
+        for metric in wanted:
+            cell = (
+                _retrieval(reached, depth)
+                if metric is RETRIEVAL
+                else _cell(metric, reached, depth, bands[metric.name], contended=contended)
+            )
+            if broken and metric.kind in ("speed", "latency"):
+                cell = replace(cell, outcome="INVALID", code="answers", message=broken)
+            cells.append(cell)
+    counts: dict[Side, int] = {"A": 0, "B": 0}
+    for visit in visits:
+        counts[visit.side] += 1
+    return Compared(tuple(hold_run_level(cells)), counts)
+
+
+def undecided(compared: Compared) -> bool:
+    """Whether another block could decide more: some cell hangs on noise or too few samples."""
+    codes = ("noise", "together", "few_blocks", "contention")
+    return any(c.outcome == "INCONCLUSIVE" and c.code in codes for c in compared.cells)
+
+
+def block_estimate(
+    blocks: Sequence[tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]]],
+    *,
+    confidence: float = CONFIDENCE,
+) -> Estimate | Unjudgeable:
+    """The ratio B / A from blocks of visits: (A's visits, B's visits), each visit its samples.
+
+    One block is a sandwich: B's samples against A's visits as runs. Of several, each gives a
+    contrast d of log means; var(d) is observed with (blocks - 1) degrees of freedom and moderated
+    towards run variance / visits + within variance of both sides.
+    """
+    usable = [(a, b) for a, b in blocks if a and b and all(len(v) for v in (*a, *b))]
+    if len(usable) == 1 and len(usable[0][0]) >= 2:
+        a, b = usable[0]
+        return ratio_estimate([v for visit in b for v in visit], a, confidence=confidence)
+    if len(usable) < 2:
+        return Unjudgeable(
+            f"{len(usable)} block(s) with undisturbed samples of both arms", "at least 2 blocks"
+        )
+    if any(
+        not (math.isfinite(v) and v > 0) for a, b in usable for visit in (*a, *b) for v in visit
+    ):
+        return Unjudgeable("a sample is zero, negative or not a number", "samples above zero")
+    runs = [
+        [
+            [summarise(np.log(np.asarray(visit, dtype=np.float64))) for visit in side]
+            for side in block
+        ]
+        for block in usable
+    ]
+    every = [run for block in runs for side in block for run in side]
+    sample_variance, _ = pooled_spread(every, PRIOR)
+    contrasts = [
+        fmean(run.location for run in b) - fmean(run.location for run in a) for a, b in runs
+    ]
+    run_variance = PRIOR.run_variance(sample_variance)
+    expected = fmean(
+        sum(
+            (run_variance + sample_variance * location_share(run.samples)) / len(side) ** 2
+            for side in block
+            for run in side
+        )
+        for block in runs
+    )
+    observed = float(np.var(contrasts, ddof=1))
+    variance, df = moderate(observed, len(contrasts) - 1, expected, PRIOR.run_df)
+    se = math.sqrt(variance / len(contrasts))
+    log_ratio = fmean(contrasts)
+    reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
+    return Estimate(
+        ratio=math.exp(log_ratio),
+        low=math.exp(log_ratio - reach),
+        high=math.exp(log_ratio + reach),
+        confidence=confidence,
+        n_current=sum(run.samples for _, b in runs for run in b),
+        n_baseline=sum(run.samples for a, _ in runs for run in a),
+        note=None,
+        baseline_runs=sum(len(a) for a, _ in runs),
+        se_log=se,
+        df=df,
+        sample_variance=sample_variance,
+        fixed_variance=se * se,
+    )
+
+
+def _cell(
+    metric: Metric, visits: Sequence[Visit], depth: int, band: float, *, contended: bool
+) -> CellVerdict:
+    every = [values_of(metric, _samples(v, depth, contended=True)) for v in visits]
+    counted = [values_of(metric, _samples(v, depth, contended=contended)) for v in visits]
+    shown = {
+        side: _of_side(side, visits, counted) or _of_side(side, visits, every)
+        for side in ("A", "B")
+    }
+    cell = CellVerdict(depth, metric, "INCONCLUSIVE", "not_measured", "not measured in both arms")
+    if not shown["A"] or not shown["B"]:
+        return cell
+    cell = replace(cell, measured=median(shown["B"]), baseline=median(shown["A"]))
+    blocks = []
+    for block in dict.fromkeys(v.block for v in visits):
+        pairs = [
+            (v.side, x) for v, x in zip(visits, counted, strict=True) if v.block == block and x
+        ]
+        blocks.append(
+            ([x for side, x in pairs if side == "A"], [x for side, x in pairs if side == "B"])
+        )
+    estimate = block_estimate(blocks)
+    if isinstance(estimate, Unjudgeable):
+        who = [d for v in visits if (r := v.record.rung(depth)) for d in disturbances(r, metric)]
+        return replace(
+            cell,
+            code="contention" if who else "few_blocks",
+            message=who[-1] if who else f"{estimate.reason}; needed: {estimate.needed}",
+        )
+    cell = replace(
+        cell,
+        change=estimate.change,
+        low=estimate.low - 1.0,
+        high=estimate.high - 1.0,
+        n_current=estimate.n_current,
+        n_baseline=estimate.n_baseline,
+        p_no_change=estimate.p_no_change,
+    )
+    decision = decide(estimate, band=band, direction=metric.direction)
+    moved = abs(median(shown["B"]) - median(shown["A"]))
+    if decision != "PASS" and metric.min_effect and moved < metric.min_effect:
+        decision = "PASS"
+    interval = f"{estimate.low - 1:+.1%} to {estimate.high - 1:+.1%}"
+    said = f"{estimate.change:+.1%} ({interval}) against a band of ±{band:.0%}"
+    if decision == "UNDECIDED":
+        return replace(cell, code="noise", message=f"{said}: not decided by its noise")
+    code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
+    return replace(cell, outcome=decision, code=code, message=said)
+
+
+def _of_side(side: str, visits: Sequence[Visit], values: Sequence[Sequence[float]]) -> list[float]:
+    return [x for v, some in zip(visits, values, strict=True) if v.side == side for x in some]
+
+
+def _retrieval(visits: Sequence[Visit], depth: int) -> CellVerdict:
+    right = {side: _right(visits, depth, side) for side in ("A", "B")}
+    estimate = proportion_estimate(*right["B"], *right["A"])
+    cell = CellVerdict(depth, RETRIEVAL, "INCONCLUSIVE", "not_measured", "no answers in both arms")
+    if isinstance(estimate, Unjudgeable):
+        return cell
+    cell = replace(
+        cell,
+        measured=estimate.share,
+        baseline=estimate.base_share,
+        change=estimate.difference,
+        low=estimate.low,
+        high=estimate.high,
+        n_current=estimate.trials,
+        n_baseline=estimate.base_trials,
+        p_no_change=estimate.p_no_change,
+    )
+    decision = decide_proportion(estimate)
+    said = f"{estimate.share:.0%} right in B, {estimate.base_share:.0%} in A"
+    if decision == "UNDECIDED":
+        return replace(cell, code="noise", message=f"{said}: not told apart")
+    code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
+    return replace(cell, outcome=decision, code=code, message=said)
+
+
+def _right(visits: Sequence[Visit], depth: int, side: Side | str) -> tuple[int, int]:
+    counts = [_samples(v, depth, contended=True).retrieval for v in visits if v.side == side]
+    return sum(c[0] for c in counts), sum(c[1] for c in counts)
+
+
+def _broken_answers(visits: Sequence[Visit], depth: int) -> str | None:
+    """Local controls that only B gets wrong: its speed is then the speed of wrong computing."""
+    controls = {
+        side: [_samples(v, depth, contended=True).retrieval[2:] for v in visits if v.side == side]
+        for side in ("A", "B")
+    }
+    a_right = all(right == asked for right, asked in controls["A"])
+    b_right = all(right == asked for right, asked in controls["B"])
+    if a_right and not b_right:
+        return "not judged: B fails the local control, which A answers"
+    return None
+
+
+def _samples(visit: Visit, depth: int, *, contended: bool) -> Samples:
+    rung = visit.record.rung(depth)
+    assert rung is not None
+    return samples_of(rung, contended=contended)

@@ -1,0 +1,83 @@
+"""The end of a comparison as text: what differs between the arms, the table, the verdict."""
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from harness.core.compare import Compared
+from harness.core.metrics import Metric
+from harness.core.outcomes import CellVerdict
+from harness.report.terminal import STYLES
+from harness.report.text import inert, rendered
+
+
+def comparison_text(
+    compared: Compared,
+    differing: Sequence[str],
+    *,
+    width: int,
+    color: bool,
+    encoding: str | None,
+) -> str:
+    """Everything a comparison ends with, B against A. `differing`: a sentence a difference."""
+    parts = [
+        rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
+        for line, style in _reasons(compared)
+    ]
+    parts.append(rendered(_table(compared), width=width, color=color, encoding=encoding))
+    lines = [f"differs: {inert(sentence)}" for sentence in differing] or [
+        "differs: nothing that could be read; this is an A/A comparison"
+    ]
+    lines.append(
+        f"A was visited {compared.visits['A']} times, B {compared.visits['B']} times, interleaved"
+    )
+    lines.append(compared.sentence)
+    parts += [rendered(Text(line), width=width, color=color, encoding=encoding) for line in lines]
+    return "".join(parts)
+
+
+def _reasons(compared: Compared) -> Iterator[tuple[str, str]]:
+    for cell in compared.cells:
+        if cell.outcome != "PASS":
+            yield (
+                f"{cell.outcome} {cell.metric.label} at {cell.depth}: {cell.message}",
+                STYLES[cell.outcome],
+            )
+
+
+def _table(compared: Compared) -> Table:
+    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    for name in ("depth", "metric", "A", "B", "B against A", "interval", "outcome"):
+        justify = "left" if name in ("metric", "outcome") else "right"
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    last: int | None = None
+    for cell in compared.cells:
+        if last is not None and cell.depth != last:
+            table.add_section()
+        table.add_row(
+            str(cell.depth) if cell.depth != last else "",
+            cell.metric.label,
+            _quantity(cell.metric, cell.baseline),
+            _quantity(cell.metric, cell.measured),
+            _share(cell, cell.change),
+            "-" if cell.low is None else f"{_share(cell, cell.low)} .. {_share(cell, cell.high)}",
+            Text(cell.outcome, style=STYLES[cell.outcome]),
+        )
+        last = cell.depth
+    return table
+
+
+def _quantity(metric: Metric, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if metric.kind == "score":
+        return f"{value:.0%} right"
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 3}f} {metric.unit}"
+
+
+def _share(cell: CellVerdict, share: float | None) -> str:
+    if share is None:
+        return "-"
+    return f"{share * 100:+.1f}{' pt' if cell.metric.kind == 'score' else '%'}"
