@@ -6,6 +6,8 @@ from harness.serving.wire import Exchange
 
 TRUNCATION_SLACK_TOKENS = 8
 TRUNCATION_SLACK_SHARE = 0.005
+ESTIMATE_SHARE = 0.8
+"""An estimate from characters is a few per cent off; what is this much shorter was cut."""
 
 
 def refuse_reuse(exchange: Exchange) -> None:
@@ -58,3 +60,18 @@ def refuse_cut_question(depth: int, exchange: Exchange, expected: int) -> None:
     refuse_truncation(depth, (exchange.new_tokens or 0) + (exchange.reused_tokens or 0), expected)
     if exchange.prompt_tokens is not None:
         refuse_truncation(depth, exchange.prompt_tokens, expected)
+
+
+def refuse_cut_estimate(depth: int, read: int, estimated: int) -> None:
+    """A prompt of about `estimated` tokens, on a server whose tokenizer is not ours to ask.
+
+    Raises:
+        ServerError: it counted far fewer.
+    """
+    if read < ESTIMATE_SHARE * estimated:
+        raise ServerError(
+            f"the server read {read} tokens of a prompt of about {estimated} at rung {depth}: it "
+            "cuts what its context cannot hold; start it with a larger one (Ollama: num_ctx, vLLM: "
+            "--max-model-len)",
+            cause="TRUNCATED",
+        )

@@ -1,5 +1,6 @@
 """The requests of a rung and what they yield: reading, asking, generating, memory, disturbance."""
 
+import secrets
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +11,7 @@ from harness.core import cells
 from harness.core.answer_budget import larger_budget
 from harness.core.needles import Order
 from harness.core.records import CURVE, AnyLine, AskRecord, Event, Prefill, Rung, Timed
-from harness.counts import refuse_cut_question, refuse_reuse
+from harness.counts import refuse_cut_estimate, refuse_cut_question, refuse_reuse
 from harness.draft import RungDraft
 from harness.measured import ask_record, generation_record, prefill_record
 from harness.ports import MemoryReader, Reporter, Watcher
@@ -99,6 +100,30 @@ class Meter:
             refuse_reuse(exchange)
         return exchange
 
+    def read_unmet(self, draft: RungDraft) -> None:
+        """In reduced mode: read the rung's document behind a line that no request ever had.
+
+        A server that keeps prompts cannot have kept this one, whatever it met in earlier runs.
+
+        Raises:
+            ServerError: it failed, or read much less than it was sent.
+        """
+        text = f"Log {secrets.token_hex(16)}.\n{self._script.document(draft.depth)}Continue."
+        exchange = self._chat(text, max_tokens=1, reuse=False)
+        ttft_ms, read = exchange.first_token_ms, exchange.prompt_tokens
+        if ttft_ms is None or not read:
+            draft.notes.append("no cold reading: the server sent no token or counted no prompt")
+            return
+        refuse_cut_estimate(draft.depth, read, draft.document_tokens)
+        self.prefilled_tokens += read
+        reading = prefill_record(
+            exchange, "cold_repeat", planned_cached_tokens=0, origin_ns=self.origin_ns
+        ).model_copy(
+            update={"new_tokens": read, "server_ms": None, "wall_ms": ttft_ms, "chunks": ()}
+        )
+        draft.prefills.append(reading)
+        draft.cold_ttft_ms = ttft_ms
+
     def sample(self, exchange: Exchange, kind: str, planned_cached_tokens: int) -> Prefill:
         """A reading as the record keeps it."""
         return prefill_record(
@@ -176,7 +201,7 @@ class Meter:
             expected = draft.document_tokens + self._script.head_tokens + tail_tokens
             refuse_cut_question(draft.depth, exchange, expected)
         draft.last_text = text
-        if not draft.asks and exchange.first_token_ms is not None:
+        if self._script.native and not draft.asks and exchange.first_token_ms is not None:
             draft.cold_ttft_ms = draft.climb_ms + exchange.first_token_ms
         record = ask_record(
             ask,

@@ -14,6 +14,7 @@ from harness.budget import Budget
 from harness.controls import Controls
 from harness.core import cells
 from harness.core.needles import ORDERS, Order
+from harness.core.prompt_caching import caching_at
 from harness.core.records import AskRecord, Event, Failure, Footer, Plan, Prefill, Rung
 from harness.core.sittings import climb_ms
 from harness.counts import refuse_impossible_reuse, refuse_truncation
@@ -34,6 +35,9 @@ from harness.store.runs import Recorder
 MAX_ASKS = 9
 MAX_COLD_READINGS = 4
 GENERATIONS_AGAIN = 3
+UNMET_READINGS = 3
+UNMET_AGAIN_MS = 3000.0
+"""A cold reading in reduced mode costs a whole document each: repeated only while it is short."""
 
 
 class Runner:
@@ -255,10 +259,14 @@ class Runner:
         if self._script.native:
             self._regain(draft.depth)
             self._climb(draft)
+        else:
+            self._read_unmet(draft)
         self._meter.sample_memory(draft)
         self._watcher.mark()
         for order in ORDERS:
             self._meter.ask(draft, order)
+        if not self._script.native:
+            draft.notes.append(caching_at(draft.rung()).sentence)
         while draft.needs_repeat(self._settings.repeats, self._settings.max_repeats):
             self._meter.generate(draft)
         self._meter.mark_disturbed(draft)
@@ -275,8 +283,11 @@ class Runner:
         """Take more samples of the `wanted` metrics; False when none may be taken."""
         before = (len(draft.generations), len(draft.asks), len(draft.prefills))
         if "prefill" in wanted and self._may_read_again(draft):
-            exchange = self._meter.prefill(draft.depth, reuse=False)
-            draft.prefills.append(self._meter.sample(exchange, "cold_repeat", 0))
+            if self._script.native:
+                exchange = self._meter.prefill(draft.depth, reuse=False)
+                draft.prefills.append(self._meter.sample(exchange, "cold_repeat", 0))
+            else:
+                self._meter.read_unmet(draft)
         if "generation" in wanted and len(draft.generations) < self._settings.max_repeats:
             for _ in range(3):
                 self._meter.generate(draft)
@@ -288,10 +299,19 @@ class Runner:
     def _may_read_again(self, draft: RungDraft) -> bool:
         """A cold reading must be asked for, fit into the time for it, and not be the fourth."""
         asked = self._settings.budget_s is not None or self._settings.remeasure_s is not None
-        if not asked or len(draft.prefills) > MAX_COLD_READINGS:
+        if not asked or not draft.prefills or len(draft.prefills) > MAX_COLD_READINGS:
             return False
         again_s = max(p.wall_ms for p in draft.prefills) / 1e3 * 2
         return again_s <= self._budget.for_again_s()
+
+    def _read_unmet(self, draft: RungDraft) -> None:
+        """Cold readings of a server in reduced mode: one, and more of what takes no time."""
+        self._session.check_alive("waiting for the next request")
+        while len(draft.prefills) < UNMET_READINGS:
+            before = len(draft.prefills)
+            self._meter.read_unmet(draft)
+            if len(draft.prefills) == before or draft.prefills[-1].wall_ms > UNMET_AGAIN_MS:
+                break
 
     def _climb(self, draft: RungDraft) -> None:
         planned = self._reached_tokens

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from harness.core.metrics import GENERATION, MEMORY, PREFILL, RETRIEVAL, TTFT, Metric
+from harness.core.prompt_caching import caching_at
 from harness.core.records import (
     AskRecord,
     Chunk,
@@ -59,8 +60,8 @@ def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
         generation_tok_s=tuple(r for g in rung.generations if (r := generation_rate(g))),
         ttft_ms=tuple(
             a.ttft_ms
-            for a in rung.asks
-            if a.ttft_ms is not None and warm(a) and (contended or a.contention is None)
+            for a in _warm_asks(rung)
+            if a.ttft_ms is not None and (contended or a.contention is None)
         ),
         memory_gib=tuple(
             ((m.rss_bytes or 0) + (m.device_bytes or 0)) / GIB
@@ -89,6 +90,13 @@ def values_of(metric: Metric, samples: Samples) -> tuple[float, ...]:
         MEMORY.name: samples.memory_gib,
     }
     return by_metric[metric.name]
+
+
+def _warm_asks(rung: Rung) -> Sequence[AskRecord]:
+    """Asks about a document already read: by the server's counts, else by its times."""
+    if any(ask.new_tokens is not None for ask in rung.asks):
+        return [ask for ask in rung.asks if warm(ask)]
+    return rung.asks[1:] if caching_at(rung).kept else ()
 
 
 def warm(ask: AskRecord) -> bool:

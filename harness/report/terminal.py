@@ -74,8 +74,8 @@ def _heading(record: RunRecord) -> Iterator[str]:
     )
     if header.server.reduced:
         yield (
-            "reduced mode: not a llama-server, so only client-side TTFT, generation and retrieval; "
-            "no prefill curve, no memory, no proof of what was reused"
+            "reduced mode: not a llama-server, so times are the client's, counts those of `usage`; "
+            "missing: prefill by batch, proof of what was reused, build, flags, slots, KV cache"
         )
 
 

@@ -8,7 +8,7 @@ import gguf
 from harness.serving.session import reference_model
 from tests.e2e.conftest import Bench
 
-SHORT = ("-m", "long", "--ctx=2048", "--repeats=3", "--remeasure=0", "--server-args=-t 1")
+SHORT = ("-m", "long", "--repeats=3", "--generate-tokens=16", "--server-args=-t 1")
 
 
 def trained_to(path: Path, tokens: int) -> Path:
@@ -23,7 +23,7 @@ def trained_to(path: Path, tokens: int) -> Path:
 def test_every_arm_has_its_own_server_record_and_row(bench: Bench) -> None:
     toml = '[matrix.cache]\nctk = ["f16", "q8_0"]\n'
     (bench.root / "harness.toml").write_text(toml, encoding="utf-8")
-    done = bench.pytest(*SHORT, "--matrix=cache", "-k", "retrieval or memory")
+    done = bench.pytest(*SHORT, "--ctx=1024", "--matrix=cache", "-k", "retrieval or memory")
     assert done.code == 0, done.text
     records = bench.records()
     assert [(r.header.matrix, r.header.arm) for r in records] == [
@@ -34,13 +34,13 @@ def test_every_arm_has_its_own_server_record_and_row(bench: Bench) -> None:
     assert [r.header.server.key["cache_type_k"] for r in records] == ["f16", "q8_0"]
     assert done.text.count("depth | arm") == 1
     table = done.text[done.text.index("depth | arm") :]
-    assert "2.00/2.00" in table
-    assert "1.53/1.53" in table
+    assert "1.00/1.00" in table
+    assert "0.77/0.77" in table
     assert table.count("15/15") == 2
 
 
 def test_an_impossible_arm_is_refused_before_any_server_starts(bench: Bench) -> None:
-    done = bench.pytest(*SHORT, "--matrix=kv", "--server-args=-fa off")
+    done = bench.pytest(*SHORT, "--ctx=1024", "--matrix=kv", "--server-args=-fa off")
     assert done.code == 4, done.text
     said = " ".join(done.text.split())
     assert "--matrix kv, arm f16-q8_0: these flags do not go together" in said
@@ -50,7 +50,7 @@ def test_an_impossible_arm_is_refused_before_any_server_starts(bench: Bench) -> 
 
 def test_a_stretched_arm_must_compute_something_else(bench: Bench) -> None:
     model = trained_to(bench.root / "short.gguf", 1024)
-    args = ("--matrix=yarn", f"--model={model}", "-k", "retrieval")
+    args = ("--ctx=2048", "--matrix=yarn", f"--model={model}", "-k", "retrieval")
     done = bench.pytest(*SHORT, *args)
     assert done.code in (0, 1), done.text
     plain, stretched = bench.records()
