@@ -8,7 +8,7 @@ import gguf
 from harness.serving.session import reference_model
 from tests.e2e.conftest import Bench
 
-SHORT = ("-m", "long", "--repeats=3", "--generate-tokens=16", "--server-args=-t 1")
+SHORT = ("-m", "long", "--repeats=3", "--generate-tokens=16", "--remeasure=0", "--server-args=-t 1")
 
 
 def trained_to(path: Path, tokens: int) -> Path:
