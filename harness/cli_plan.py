@@ -30,6 +30,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECA
 
 
 @click.command()
+@click.option("--profile", metavar="NAME", help="Configuration of harness.toml.")
 @click.option("--ctx", "ctx_tokens", metavar="N", help="Context, tokens: 131072 or 128K.")
 @click.option("--depths", metavar="N,N", help="Rungs (default 2K, 8K, 32K … up to --ctx).")
 @click.option("--server-url", metavar="URL", help="A server that already runs.")

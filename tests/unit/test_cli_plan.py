@@ -96,3 +96,16 @@ def test_sizes_are_read_in_the_unit_they_name(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(SetupError, match="expected a size such as 2GiB"):
         size_bytes(text)
+
+
+def test_a_profile_is_planned_as_it_is_measured(model: Path) -> None:
+    (model.parent / "harness.toml").write_text(
+        f"[profiles.deep]\nmodel = '{model}'\nctx = '4M'\nserver_args = {{ ub = 512 }}\n",
+        encoding="utf-8",
+    )
+    done = CliRunner().invoke(
+        main, ["plan", "--no-probe", "--profile", "deep", "--max-buffer", "2GiB"]
+    )
+    assert done.exit_code == 1, done.output
+    assert "context 4,194,304 tokens" in done.output
+    assert "KQ mask of 4.00 GiB" in done.output
