@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from harness.errors import HarnessError
+from harness.items import PROBES, arm_of, depth_of, fixtures_of, place
 from harness.options import SETTINGS_OPTIONS, add_options
 from harness.settings import Settings, load, project_root
 
@@ -31,17 +32,11 @@ CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
 ARMS: pytest.StashKey[tuple[Settings, ...]] = pytest.StashKey()
 ARM_RUNS: pytest.StashKey[ArmRuns] = pytest.StashKey()
 
-_PROBES = {
-    "heatmap": "--heatmap 8x16",
-    "fuzz": "--fuzz-examples 20",
-    "harder": "--harder kv,hops,count",
-}
-"""Fixtures of what runs only when asked for, and how to ask."""
-
 ONE_PROCESS = (
     "pytest-xdist would measure one server from several processes at once; run long and smoke "
     "tests without -n"
 )
+
 FAILING = ("REGRESSED", "LEAK", "INVALID", "ERROR", "INCOMPARABLE")
 SKIPPING = ("INCONCLUSIVE", "NO_BASELINE")
 
@@ -96,7 +91,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("depth", metafunc.config.stash[SETTINGS].rung_depths, ids=str)
     for fixture in (
         "server",
-        *(p for p in _PROBES if _asked_for(metafunc.config.stash[SETTINGS], p)),
+        *(p for p in PROBES if _asked_for(metafunc.config.stash[SETTINGS], p)),
     ):
         if arms and fixture in names:
             metafunc.parametrize(fixture, [str(a.arm) for a in arms], indirect=True)
@@ -106,14 +101,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests last: answers while climbing, then what needs the closed climb, by depth."""
     order = [a.arm for a in config.stash[ARMS]]
-    items.sort(key=lambda item: (order.index(arm) if (arm := _arm(item)) else -1, *_place(item)))
+    items.sort(key=lambda item: (order.index(arm) if (arm := arm_of(item)) else -1, *place(item)))
     deepest = max(max(s.rung_depths) for s in config.stash[ARMS] or (config.stash[SETTINGS],))
     if config.getoption("timeout", None) is not None:
         return
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
-            closing = bool({"closed_ladder", *_PROBES} & set(_fixtures(item)))
-            depth = deepest if closing else _depth(item)
+            closing = bool({"closed_ladder", *PROBES} & set(fixtures_of(item)))
+            depth = deepest if closing else depth_of(item)
             item.add_marker(pytest.mark.timeout(patience_s(depth)))
 
 
@@ -130,44 +125,16 @@ def patience_s(depth: int) -> int:
     return int(600 + 5 * slow.predict_ms(0, depth).ms / 1e3)
 
 
-def _place(item: pytest.Item) -> tuple[int, int]:
-    if not item.get_closest_marker("long"):
-        return 0, 0
-    if set(_fixtures(item)) & set(_PROBES):  # they put other documents into the server's slot
-        return 3, 0
-    return (2 if "closed_ladder" in _fixtures(item) else 1), _depth(item)
-
-
-def _fixtures(item: pytest.Item) -> tuple[str, ...]:
-    return tuple(getattr(item, "fixturenames", ()))
-
-
-def _depth(item: pytest.Item) -> int:
-    return int(_parameters(item).get("depth", 0))
-
-
-def _arm(item: pytest.Item) -> str | None:
-    """The arm of the matrix an item belongs to; `None` without one."""
-    return next(
-        (str(v) for k, v in _parameters(item).items() if k in ("ladder", "server", *_PROBES)), None
-    )
-
-
-def _parameters(item: pytest.Item) -> dict[str, Any]:
-    callspec = getattr(item, "callspec", None)
-    return dict(callspec.params) if callspec is not None else {}
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Open server and record before the first test, so that a wrong setting is one sentence."""
     config = session.config
     if config.option.collectonly or session.testsfailed or _is_worker(config):
         return
-    wanted = {name for item in session.items for name in _fixtures(item)}
+    wanted = {name for item in session.items for name in fixtures_of(item)}
     ladder = bool(wanted & {"ladder", "closed_ladder"})
     settings = config.stash[SETTINGS]
-    probes = any(_asked_for(settings, name) for name in wanted & set(_PROBES))
+    probes = any(_asked_for(settings, name) for name in wanted & set(PROBES))
     if not ladder and not probes and "server" not in wanted:
         return
     from harness.progress import TerminalReporter
@@ -185,7 +152,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 def _deepest(items: list[pytest.Item], settings: Settings) -> int | None:
     """The depth that tests of the ladder want; `None` when there are none."""
-    depths = [_depth(i) for i in items if set(_fixtures(i)) & {"ladder", "closed_ladder"}]
+    depths = [depth_of(i) for i in items if set(fixtures_of(i)) & {"ladder", "closed_ladder"}]
     return (max(depths) or max(settings.rung_depths)) if depths else None
 
 
@@ -209,8 +176,8 @@ def _start_arms(session: pytest.Session, reporter: TerminalReporter) -> None:
 
     wanted = {}
     for settings in session.config.stash[ARMS]:
-        items = [i for i in session.items if _arm(i) == settings.arm]
-        probes = any(set(_fixtures(i)) & set(_PROBES) for i in items)
+        items = [i for i in session.items if arm_of(i) == settings.arm]
+        probes = any(set(fixtures_of(i)) & set(PROBES) for i in items)
         wanted[str(settings.arm)] = Wanted(_deepest(items, settings), probes)
     arms = ArmRuns(session.config.stash[ARMS], wanted, reporter)
     arms.start()
@@ -382,7 +349,7 @@ def _asked_for(settings: Settings, probe: str) -> bool:
 def _probe(request: pytest.FixtureRequest, name: str) -> Probe:
     settings = request.config.stash[SETTINGS]
     if not _asked_for(settings, name):
-        pytest.skip(f"not asked for; {_PROBES[name]} does")
+        pytest.skip(f"not asked for; {PROBES[name]} does")
     return Probe(_campaign(request), strict=settings.strict)
 
 

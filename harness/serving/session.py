@@ -1,30 +1,23 @@
 """The server of a run: found, started or attached to, checked to be what was asked for."""
 
-import contextlib
 import hashlib
-import importlib.metadata
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path, PurePath
-from types import MappingProxyType
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from harness.core.as_asked import discrepancies, other_build
 from harness.core.combinations import objection
 from harness.core.flags import (
     cache_settings,
-    key_of,
-    noted_env,
-    noted_of,
     pairs,
     with_defaults,
-    without_secrets,
 )
 from harness.core.logwatch import scan
 from harness.core.records import ModelIdentity, ServerIdentity
@@ -32,6 +25,7 @@ from harness.errors import HarnessError, ServerError, SetupError
 from harness.serving.client import Client
 from harness.serving.embedded import unknown_flags
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
+from harness.serving.identity import described, identity_of, model_of
 from harness.serving.launch import (
     LOOPBACK,
     LaunchSpec,
@@ -42,7 +36,6 @@ from harness.serving.launch import (
     supported_flags,
     wait_until_ready,
 )
-from harness.serving.shapes import ListedModel, ModelMeta, Props, inert, shaped
 from harness.settings import API_KEY_VARIABLE, Settings
 
 _LONGEST_REQUEST_S = 7 * 24 * 3600
@@ -118,7 +111,7 @@ def _attach(settings: Settings, say: Say) -> Session:
     url = settings.server_url.split(",")[0].strip()
     client = Client(url, api_key=settings.api_key, idle_limit_s=settings.idle_timeout_s)
     try:
-        props, listed = _described(client)
+        props, listed = described(client)
         if props is None and listed is None:
             raise SetupError(
                 f"{url} answers, but neither as a llama-server (no /props) nor as an "
@@ -138,8 +131,8 @@ def _attach(settings: Settings, say: Say) -> Session:
     local = urlsplit(url).hostname in (LOOPBACK, "localhost", "::1")
     return Session(
         client=client,
-        identity=_identity("url", props, (), reduced=props is None),
-        model=_model_of(props, listed, local),
+        identity=identity_of("url", props, (), reduced=props is None),
+        model=model_of(props, listed, local),
         pid=None,
     )
 
@@ -195,13 +188,13 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
     client = Client(spec.base_url, api_key=key, idle_limit_s=settings.idle_timeout_s)
     try:
         wait_until_ready(running, client, limit_s=settings.ready_timeout_s)
-        props, listed = _described(client)
+        props, listed = described(client)
         shown = argv[1:] if binary else argv[3:]
         origin = "binary" if binary else "embedded"
         return Session(
             client=client,
-            identity=_identity(origin, props, shown, reduced=props is None, env=settings.env),
-            model=model_identity(gguf) if gguf else _model_of(props, listed, local=True),
+            identity=identity_of(origin, props, shown, reduced=props is None, env=settings.env),
+            model=model_identity(gguf) if gguf else model_of(props, listed, local=True),
             pid=running.pid,
             running=running,
             gguf=gguf,
@@ -311,65 +304,7 @@ def _mentions(help_text: str, flag: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", help_text) is not None
 
 
-# -- what it really is ----------------------------------------------------------------------
-
-
-def _described(client: Client) -> tuple[Props | None, ListedModel | None]:
-    props, model = client.get("/props"), client.first_model()
-    return (
-        None if props is None else shaped(Props, props, "/props"),
-        None if model is None else shaped(ListedModel, model, "/v1/models"),
-    )
-
-
-def _identity(
-    origin: str,
-    props: Props | None,
-    argv: "list[str] | tuple[()]",
-    *,
-    reduced: bool,
-    env: Mapping[str, str] = MappingProxyType({}),
-) -> ServerIdentity:
-    props = props or Props()
-    build = inert(props.build_info or "unknown", _NAME_CHARS)
-    if origin == "embedded":
-        wheel = importlib.metadata.version("xllamacpp")
-        build = f"b{wheel.rsplit('.', 1)[-1]} (xllamacpp {wheel})"
-    n_ctx = props.default_generation_settings.n_ctx
-    key = key_of(argv) if argv else {}
-    if not argv:
-        key = {"ctx": n_ctx, "parallel": props.total_slots, "flags": "unknown"}
-    return ServerIdentity(
-        origin="url" if origin == "url" else "binary" if origin == "binary" else "embedded",
-        build=build,
-        argv=without_secrets(argv),
-        n_ctx=n_ctx or None,
-        reduced=reduced,
-        key=key,
-        noted=noted_of(argv) | noted_env(env),
-    )
-
-
-def _model_of(props: Props | None, listed: ListedModel | None, local: bool) -> ModelIdentity:
-    props, listed = props or Props(), listed or ListedModel()
-    path = props.model_path
-    if local and path:
-        with contextlib.suppress(SetupError, OSError):
-            if Path(path).is_file():
-                return model_identity(read_gguf(Path(path)))
-    meta = listed.meta or ModelMeta()
-    named = PurePath((path or listed.id or "unknown").replace("\\", "/")).name
-    name = inert(named, _NAME_CHARS)
-    facts = [name, str(meta.n_params or ""), str(meta.size or "")]
-    digest = hashlib.sha256("/".join(facts).encode()).hexdigest()[:8]
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower().removesuffix(".gguf")).strip("-")
-    return ModelIdentity(
-        identity=f"{slug or 'unknown'}-{digest}",
-        name=name,
-        file_type=meta.ftype or props.model_ftype,
-        parameters=meta.n_params,
-        trained_ctx_tokens=meta.n_ctx_train,
-    )
+# -- refusals -------------------------------------------------------------------------------
 
 
 def _refuse_untrained_context(gguf: GgufInfo | None, given: list[str], settings: Settings) -> None:

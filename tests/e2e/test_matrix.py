@@ -4,8 +4,12 @@ import shutil
 from pathlib import Path
 
 import gguf
+import pytest
 
+from harness.campaign import Campaign
+from harness.errors import SetupError
 from harness.serving.session import reference_model
+from harness.settings import Settings
 from tests.e2e.conftest import Bench
 
 SHORT = ("-m", "long", "--repeats=3", "--generate-tokens=16", "--remeasure=0", "--server-args=-t 1")
@@ -61,3 +65,37 @@ def test_a_stretched_arm_must_compute_something_else(bench: Bench) -> None:
     ]
     assert len(prints) == 2
     assert prints[0] != prints[1]
+
+
+class Silent:
+    """A reporter that says nothing."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    def progress(
+        self, depth: int, done_tokens: int, total_tokens: int, eta_s: float | None
+    ) -> None:
+        pass
+
+
+def test_a_flag_without_effect_is_found_before_anything_is_measured(tmp_path: Path) -> None:
+    settings = Settings(
+        ctx_tokens=1024,
+        arm="x2",
+        results=tmp_path / "results",
+        baselines=tmp_path / "baselines",
+        server_args=("-t", "1"),
+    )
+    first = Campaign(settings, Silent(), deepest=1024, takes_machine=False)
+    first.start()
+    first.close()
+    assert len(first.fingerprint) >= 5
+    second = Campaign(
+        settings, Silent(), deepest=1024, takes_machine=False, unlike=first.fingerprint
+    )
+    with pytest.raises(SetupError, match="its RoPE scaling had no effect"):
+        second.start()
+    record = second.record()
+    assert record is not None
+    assert record.controls == ()
