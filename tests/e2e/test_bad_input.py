@@ -104,6 +104,20 @@ def test_flag_the_embedded_server_lacks(tmp_path: Path) -> None:
     refused(tmp_path, server_args="--lora x", says="does not know --lora")
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("server_args", "-ngl 99", "-ngl 99 asks for layers on a GPU but its weights lie on"),
+        ("expect_device", "Vulkan0", "not on Vulkan0"),
+        ("expect_build", "b1", "its build is b11549"),
+    ],
+)
+def test_a_server_that_is_not_what_was_asked_for_is_no_regression(
+    tmp_path: Path, option: str, value: str, says: str
+) -> None:
+    refused(tmp_path, says=says, **{option: value})
+
+
 def test_port_in_use(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -3,6 +3,7 @@
 from tests.faults.guard import (
     CELLS,
     COUNTS,
+    IDENTITY,
     LAUNCH,
     PLAUSIBLE,
     RETRIEVAL,
@@ -206,7 +207,7 @@ GUARDS = (
     ),
     Guard(
         "a path that cannot be is no file",
-        SESSION,
+        IDENTITY,
         "contextlib.suppress(SetupError, OSError)",
         "contextlib.suppress(SetupError)",
         ("endless-path",),
