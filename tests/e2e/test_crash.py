@@ -27,3 +27,7 @@ def test_killed_runs_are_gone_on_with_to_the_end(tmp_path: Path) -> None:
     assert record is not None
     assert record.rungs[0].sitting == 1
     assert "reused the rungs 1024" in crash.output()
+    assert record.event_data("regained")["depth"] == 1024
+    climb = record.rungs[1].prefills[-1]
+    assert climb.kind == "climb"
+    assert climb.cached_tokens == climb.planned_cached_tokens > 0

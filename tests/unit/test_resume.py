@@ -115,6 +115,9 @@ def test_a_record_cut_at_any_byte_can_be_gone_on_with(
     found = Resumption(path, before, 1.0, "log")
     recorder = Recorder.resume(path)
     recorder.append(found.event(NOW))
+    begun = read_run(path)
+    assert not begun.torn
+    assert begun.sittings == 2
     recorder.append(rung(8192).model_copy(update={"sitting": 2}))
     recorder.close()
     after = read_run(path)
@@ -124,6 +127,27 @@ def test_a_record_cut_at_any_byte_can_be_gone_on_with(
     assert after.rungs[: len(before.rungs)] == before.rungs
     assert after.rungs[-1].depth == 8192
     assert after.header == before.header
+
+
+def test_the_end_of_an_earlier_sitting_is_not_the_runs(tmp_path: Path) -> None:
+    path = write(tmp_path, 2048, complete=False)
+    assert read_run(path).footer is not None
+    recorder = Recorder.resume(path)
+    recorder.append(Resumption(path, read_run(path), 1.0, "log").event(NOW))
+    recorder.close()
+    assert read_run(path).footer is None
+
+
+def test_a_torn_line_longer_than_what_follows_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = write(tmp_path, 2048, 8192)
+    path.write_bytes(path.read_bytes()[:-2])
+    found = Resumption(path, read_run(path), 1.0, "log")
+    recorder = Recorder.resume(path)
+    recorder.append(found.event(NOW))
+    recorder.close()
+    after = read_run(path)
+    assert not after.torn
+    assert [r.depth for r in after.rungs] == [2048]
 
 
 def test_a_rung_measured_again_replaces_the_one_that_was_cut_short(tmp_path: Path) -> None:
