@@ -150,7 +150,8 @@ class Crash:
             figures.rungs_finished += len(new)
             if unfinished and old:
                 figures.faults.append(
-                    f"run {after.header.run_id} did not go on with its forerunner"
+                    f"run {after.header.run_id} did not go on with its forerunner: "
+                    + self.output()[:400]
                 )
 
     def newest(self) -> RunRecord | None:
@@ -223,6 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--latest", type=float, help="latest moment of a kill, s (default: a run's)"
     )
+    parser.add_argument("--earliest", type=float, default=0.0, help="earliest moment, s")
     options = parser.parse_args(argv)
     rng = random.Random(f"crash/{options.seed}")
     depths = tuple(int(d) for d in options.depths.split(","))
@@ -245,9 +247,14 @@ def main(argv: list[str] | None = None) -> int:
             print(accepted.stderr.decode("utf-8", "replace"))
             return 1
         latest_s = options.latest or took_s
-        print(f"a run takes {took_s:.1f} s; kills between 0 and {latest_s:.1f} s", flush=True)
+        print(
+            f"a run takes {took_s:.1f} s; kills from {options.earliest:.1f} to {latest_s:.1f} s",
+            flush=True,
+        )
         while crash.figures.kills < options.kills and not crash.figures.faults:
-            crash.kill_once(rng.uniform(0.0, latest_s))
+            crash.kill_once(rng.uniform(options.earliest, latest_s))
+            if crash.figures.kills % 10 == 0:
+                print(f"{crash.figures.kills} kills", flush=True)
         figures = crash.finish()
     print(json.dumps(asdict(figures), indent=1, ensure_ascii=False))
     return 1 if figures.faults else 0

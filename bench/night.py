@@ -42,7 +42,7 @@ class Place:
 
     def configure(self, planted: str) -> None:
         """Write harness.toml; `planted` are flags of the last profile's server."""
-        lines = ["depths = [2048, 3072, 4096]"]
+        lines = ["depths = [1024, 2048]"]
         for profile in PROFILES:
             lines += [f"[profiles.{profile}]", f'label = "{profile}"']
             lines += ['background = "hard"'] if profile == "hard" else []
