@@ -114,7 +114,8 @@ class Comparison:
 
     def _visit_in_order(self, order: Sequence[Side], block: int, deepest: int) -> None:
         for side in order:
-            self._reporter.say(f"block {block + 1}, arm {side}")
+            name = f"block {block + 1}" if order is BLOCK else "sandwich"
+            self._reporter.say(f"{name}, arm {side}")
             self.visits.append(Visit(side, block, self._visit(side, deepest)))
             self._refuse_unlike_devices()
 

@@ -128,15 +128,18 @@ def block_estimate(
     blocks: Sequence[tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]]],
     *,
     confidence: float = CONFIDENCE,
+    disturbed: bool = False,
 ) -> Estimate | Unjudgeable:
     """The ratio B / A from blocks of visits: (A's visits, B's visits), each visit its samples.
 
     One block is a sandwich: B's samples against A's visits as runs. Of several, each gives a
     contrast d of log means; var(d) is observed with (blocks - 1) degrees of freedom and moderated
-    towards run variance / visits + within variance of both sides.
+    towards run variance / visits + within variance of both sides. What is held of calm machines
+    says nothing of `disturbed` samples: of these only the blocks' own spread counts, and a sandwich
+    is not enough.
     """
     usable = [(a, b) for a, b in blocks if a and b and all(len(v) for v in (*a, *b))]
-    if len(usable) == 1 and len(usable[0][0]) >= 2:
+    if len(usable) == 1 and len(usable[0][0]) >= 2 and not disturbed:
         a, b = usable[0]
         return ratio_estimate([v for visit in b for v in visit], a, confidence=confidence)
     if len(usable) < 2:
@@ -170,6 +173,8 @@ def block_estimate(
     )
     observed = float(np.var(contrasts, ddof=1))
     variance, df = moderate(observed, len(contrasts) - 1, expected, PRIOR.run_df)
+    if disturbed:
+        variance, df = max(observed, expected), len(contrasts) - 1.0
     se = math.sqrt(variance / len(contrasts))
     log_ratio = fmean(contrasts)
     reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
@@ -193,7 +198,8 @@ def _cell(
     metric: Metric, visits: Sequence[Visit], depth: int, band: float, *, contended: bool
 ) -> CellVerdict:
     every = [values_of(metric, _samples(v, depth, contended=True)) for v in visits]
-    counted = [values_of(metric, _samples(v, depth, contended=contended)) for v in visits]
+    clean = [values_of(metric, _samples(v, depth, contended=False)) for v in visits]
+    counted = every if contended else clean
     shown = {
         side: _of_side(side, visits, counted) or _of_side(side, visits, every)
         for side in ("A", "B")
@@ -210,7 +216,7 @@ def _cell(
         blocks.append(
             ([x for side, x in pairs if side == "A"], [x for side, x in pairs if side == "B"])
         )
-    estimate = block_estimate(blocks)
+    estimate = block_estimate(blocks, disturbed=counted != clean)
     if isinstance(estimate, Unjudgeable):
         who = [d for v in visits if (r := v.record.rung(depth)) for d in disturbances(r, metric)]
         return replace(

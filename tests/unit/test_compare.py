@@ -114,6 +114,24 @@ def test_one_sandwich_is_judged_by_its_two_outer_visits() -> None:
     assert moved.low < 1.0 < moved.high
 
 
+def test_disturbed_samples_count_by_their_own_spread_alone() -> None:
+    rng = random.Random(2)
+    named = 0
+    for _ in range(300):
+        blocks: list[Block] = [
+            tuple(  # type: ignore[misc]
+                [[100 * math.exp(rng.gauss(0, 0.5))] * 3 for _ in range(2)] for _ in range(2)
+            )
+            for _ in range(3)
+        ]
+        found = block_estimate(blocks, disturbed=True)
+        assert isinstance(found, Estimate)
+        named += not found.low <= 1.0 <= found.high
+    assert named <= 24  # 5 % expected; without this rule a third of them were named
+    sandwich: Block = ([[100.0, 101.0]] * 2, [[300.0, 301.0]])
+    assert isinstance(block_estimate([sandwich], disturbed=True), Unjudgeable)
+
+
 @pytest.mark.parametrize(
     "blocks",
     [
