@@ -8,7 +8,7 @@ compete with the server for the cores it measures.
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,13 +26,10 @@ from harness.serving.shapes import (
     shaped,
     status_error,
 )
-from harness.serving.streams import Paced, Watched
+from harness.serving.streams import Paced, Progress, Watched, is_event_stream, report_progress
 from harness.serving.wire import Exchange, ProgressPoint, chat_exchange, native_exchange
 
 __all__ = ["Client", "Exchange", "Progress", "ProgressPoint"]
-
-Progress = Callable[[int, int], None]
-"""Called with (tokens read so far, total tokens of the prompt) as a prefill proceeds."""
 
 _ABSENT = (404, 405, 501)
 """Statuses by which a server says that it has no such endpoint."""
@@ -268,7 +265,7 @@ class Client:
         """
         clock, keep = time.perf_counter_ns, stamped.events.append
         limit = room = _BASE_ANSWER_BYTES + answer_bytes
-        if not _is_event_stream(response):
+        if not is_event_stream(response):
             raise self._not_a_stream(response)
         response.encoding = "utf-8"  # an event stream has no other, whatever its header says
         response.stream = watched = Watched(response.stream, event_limit_s or math.inf)
@@ -278,7 +275,7 @@ class Client:
             keep((clock(), data))
             if '"prompt_progress"' in data:
                 if on_progress is not None:
-                    _report(data, on_progress)
+                    report_progress(data, on_progress)
                 continue
             room -= len(data)
             if room < 0:
@@ -381,11 +378,6 @@ class Client:
         )
 
 
-def _is_event_stream(response: httpx2.Response) -> bool:
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return response.status_code == 200 and kind == "text/event-stream"
-
-
 def _json_or_text(text: str) -> object:
     try:
         return json.loads(text)
@@ -402,11 +394,3 @@ def _blocks(texts: Sequence[str], limit_bytes: int = 1 << 20) -> Iterator[Sequen
             start, size = index + 1, 0
     if start < len(texts):
         yield texts[start:]
-
-
-def _report(data: str, on_progress: Progress) -> None:
-    try:
-        progress = json.loads(data)["prompt_progress"]
-        on_progress(int(progress["processed"]), int(progress["total"]))
-    except (ValueError, KeyError, TypeError):
-        return

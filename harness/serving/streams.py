@@ -1,14 +1,33 @@
-"""Streams around a response's own: one that rests while reading, one that knows hangs from work."""
+"""Event streams: whether one came, its progress, reading it at rest, telling a hang from work."""
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 
 from harness.errors import ServerError
 
+Progress = Callable[[int, int], None]
+"""Called with (tokens read so far, total tokens of the prompt) as a prefill proceeds."""
+
 _WAITED_S = 0.0003
+
+
+def is_event_stream(response: httpx2.Response) -> bool:
+    """Whether a response is what can be timed."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return response.status_code == 200 and kind == "text/event-stream"
+
+
+def report_progress(data: str, on_progress: Progress) -> None:
+    """Tell of the progress that an event's data hold; odd data tell nothing."""
+    try:
+        progress = json.loads(data)["prompt_progress"]
+        on_progress(int(progress["processed"]), int(progress["total"]))
+    except (ValueError, KeyError, TypeError):
+        return
 
 
 class Paced(httpx2.SyncByteStream):

@@ -45,7 +45,7 @@ GUARDS = (
     Guard(
         "only an event stream can be timed",
         CLIENT,
-        "if not _is_event_stream(response):",
+        "if not is_event_stream(response):",
         "if False:",
         ("page-200", "whole-body", "wrong-type", "error-200", "too-long-200", "http-500"),
     ),
