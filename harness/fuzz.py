@@ -39,7 +39,8 @@ Example = TypeVar("Example")
 class Fuzzed:
     """What fuzzing one thing came to.
 
-    `score` counts needle answers of the examples that were drawn, shrinking and replays left out;
+    `score` counts needle answers of the examples that were drawn, each example once, shrinking and
+    replays left out;
     `failure` is the smallest failing case in words, `None` when nothing failed or nothing was
     looked for.
     """
@@ -255,12 +256,14 @@ class _Search(Generic[Example]):
 
     def _check(self, example: Example) -> None:
         try:
-            ask, answered = self._known.get(example) or self._put(example, False)
+            known = self._known.get(example)
+            ask, answered = known or self._put(example, False)
         except BaseException as error:
             raise _Stopped from error
         self._known[example] = ask, answered
         if self._counting:
             self._examples += 1
+        if self._counting and known is None:
             self._right += answered.record.needles_right
             self._asked += answered.record.needles_asked
         if self._exact and not answered.right:

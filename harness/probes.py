@@ -8,7 +8,7 @@ from harness.core.harder_scores import HARDER_EVENT, as_data, cells, judge_harde
 from harness.core.heatmap import HEATMAP_EVENT, Matrix
 from harness.core.outcomes import NEXT_STEPS
 from harness.core.probe_scores import SCORE_EVENT, ProbeScore
-from harness.core.probes import ProbeVerdict, judge_probe
+from harness.core.probes import ProbeVerdict, judge_heatmap, judge_probe, score_heatmap
 from harness.core.records import AnyLine, Event
 from harness.errors import SetupError
 from harness.harder_climb import HarderClimb
@@ -122,17 +122,10 @@ class Probes:
         return verdict
 
     def _judged_heatmap(self, matrix: Matrix) -> ProbeVerdict:
-        shape = f"heatmap {len(matrix.lengths)}x{matrix.bands}"
-        right, wrong = matrix.count("right"), matrix.count("wrong")
-        warm_only = matrix.count("wrong_warm_only")
-        score = ProbeScore(name=shape, right=right, asked=right + wrong + warm_only)
         said = heatmap_sentence(matrix)
-        if matrix.count("invalid") and self._exact:
-            self._keep(score, said)
-            return ProbeVerdict("INVALID", said, NEXT_STEPS["control"])
-        verdict = self._judged(score, said)
-        if verdict.outcome == "PASS" and self._exact and matrix.count("unconfirmed"):
-            return ProbeVerdict("INCONCLUSIVE", said, "run it again, with fewer cells")
+        score = score_heatmap(matrix, exact=self._exact)
+        verdict = judge_heatmap(matrix, said, self._accepted, exact=self._exact)
+        self._keep(score, verdict.message)
         return verdict
 
     def _judged(self, score: ProbeScore, said: str) -> ProbeVerdict:

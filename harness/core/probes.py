@@ -8,6 +8,7 @@ accepted, however little that was.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.core.heatmap import Matrix
 from harness.core.outcomes import NEXT_STEPS, Outcome
 from harness.core.probe_scores import ProbeScore
 from harness.core.stats import Unjudgeable, decide_proportion, proportion_estimate
@@ -59,3 +60,35 @@ def judge_probe(
         # A smaller share, not told from chance: a probe is drawn anew, so equal shares are rare.
         return ProbeVerdict("PASS", f"{said}, no drop shown")
     return ProbeVerdict(decision, said, NEXT_STEPS.get(decision.lower()))
+
+
+def score_heatmap(matrix: Matrix, *, exact: bool) -> ProbeScore:
+    """Right cells of those that count.
+
+    Of a model that answers everything right, invalid and unconfirmed cells do not count; of any
+    other they do, as not right: its control may fail wherever the needle does.
+    """
+    counted = ["right", "wrong", "wrong_warm_only"]
+    if not exact:
+        counted += ["invalid", "unconfirmed"]
+    states = [state for row in matrix.rows() for state in row]
+    return ProbeScore(
+        name=f"heatmap {len(matrix.lengths)}x{matrix.bands}",
+        right=states.count("right"),
+        asked=sum(state in counted for state in states),
+    )
+
+
+def judge_heatmap(
+    matrix: Matrix, said: str, accepted: Sequence[ProbeScore], *, exact: bool
+) -> ProbeVerdict:
+    """Judge a heatmap whose result reads `said`; the other arguments as of `judge_probe`.
+
+    A drop that comes with invalid cells is INVALID: it says nothing of distance.
+    """
+    verdict = judge_probe(score_heatmap(matrix, exact=exact), said, accepted, exact=exact)
+    if matrix.count("invalid") and (exact or verdict.outcome == "REGRESSED"):
+        return ProbeVerdict("INVALID", said if exact else verdict.message, NEXT_STEPS["control"])
+    if verdict.outcome == "PASS" and exact and matrix.count("unconfirmed"):
+        return ProbeVerdict("INCONCLUSIVE", said, "run it again, with fewer cells")
+    return verdict

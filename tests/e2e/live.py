@@ -43,11 +43,17 @@ class Live:
 
 
 @contextmanager
-def live(folder: Path, *flags: str, n_ctx: int = 4096) -> Iterator[Live]:
+def live(folder: Path, *flags: str, n_ctx: int = 4096, model: Path | None = None) -> Iterator[Live]:
     """Start the embedded server with `flags` and open a session through a proxy."""
     port = free_port()
     argv = (
-        *(sys.executable, "-m", "harness.serving.embedded", "--model", str(reference_model())),
+        *(
+            sys.executable,
+            "-m",
+            "harness.serving.embedded",
+            "--model",
+            str(model or reference_model()),
+        ),
         *("--port", str(port), "-c", str(n_ctx), "-np", "1", "--cache-ram", "0", "-b", "512"),
         *("-t", "1"),  # two threads that wait for each other starve on a busy machine
         *flags,

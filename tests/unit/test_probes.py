@@ -11,7 +11,7 @@ from harness.core.heatmap import CellResult, Matrix, matrix_of
 from harness.core.metrics import METRICS
 from harness.core.order_effect import scores_by_order
 from harness.core.probe_scores import ProbeScore, scores_of
-from harness.core.probes import judge_probe
+from harness.core.probes import judge_heatmap, judge_probe, score_heatmap
 from harness.core.records import LINE, AskRecord, Event, ProbeAsk, RunRecord
 from harness.core.verdict import judge
 from harness.errors import SetupError
@@ -179,6 +179,53 @@ def test_the_heatmap_as_text_tells_every_state_apart() -> None:
     ]
     assert "  2048 tokens, 20%: digit changed, cold: right" in lines
     assert "1840 tokens of document, 0.90 x ctx, 160 of questions, 2500 read cold" in text
+
+
+def of_states(states: str) -> Matrix:
+    """A heatmap of one length whose cells are right, Wrong, warm only, ?unconfirmed, !invalid."""
+    cells = [
+        CellResult(
+            length=1024,
+            band=band,
+            share=0.0,
+            warm_class="right" if state == "." else "swapped",
+            warm_valid=state != "!",
+            cold_class={"X": "swapped", "w": "right"}.get(state),
+        )
+        for band, state in enumerate(states)
+    ]
+    return Matrix(lengths=(1024,), document_tokens=(900,), bands=len(states), cells=tuple(cells))
+
+
+@pytest.mark.parametrize(
+    ("states", "base", "exact", "counted", "outcome"),
+    [
+        ("..........", None, True, (10, 10), "PASS"),
+        (".........w", None, True, (9, 10), "REGRESSED"),
+        (".........X", None, True, (9, 10), "REGRESSED"),
+        (".........?", None, True, (9, 9), "INCONCLUSIVE"),
+        (".........!", None, True, (9, 9), "INVALID"),
+        ("........X!", None, True, (8, 9), "INVALID"),
+        ("!!!!!!!!!!", None, True, (0, 0), "INVALID"),
+        ("!!!!!!!!!!", None, False, (0, 10), "NO_BASELINE"),
+        ("!!!!!!!!!!", 0, False, (0, 10), "PASS"),
+        (".XX!!!???w", 1, False, (1, 10), "PASS"),
+        ("....?????X", 10, False, (4, 10), "REGRESSED"),
+        ("....wwwwwX", 10, False, (4, 10), "REGRESSED"),
+        ("!!!!!!!!!!", 10, False, (0, 10), "INVALID"),
+        ("..........", 0, False, (10, 10), "IMPROVED"),
+    ],
+)
+def test_a_heatmap_is_judged_by_its_cells(
+    states: str, base: int | None, exact: bool, counted: tuple[int, int], outcome: str
+) -> None:
+    found = of_states(states)
+    mine = score_heatmap(found, exact=exact)
+    assert (mine.name, (mine.right, mine.asked)) == ("heatmap 1x10", counted)
+    old = [] if base is None else [score(base, 10, "heatmap 1x10")] * 2
+    verdict = judge_heatmap(found, "said", old, exact=exact)
+    assert verdict.outcome == outcome, verdict.message
+    assert verdict.next_step or outcome == "PASS"
 
 
 def test_the_heatmap_is_read_back_from_the_record() -> None:
