@@ -63,6 +63,23 @@ def test_every_cell_is_planned_once_in_its_band(shape: tuple[list[tuple[int, int
 
 
 @given(shapes())
+def test_of_the_needles_that_stand_in_a_band_the_one_nearest_its_middle_is_asked(
+    shape: tuple[list[tuple[int, int]], int],
+) -> None:
+    budgets, bands = shape
+    made = plan(budgets, bands, needle_tokens=ROOM)
+    at = {p.needle: p.at_tokens for new in made.planned.values() for p in new}
+    before: set[int] = set()
+    for length, budget in budgets:
+        for cell in (c for c in made.cells if c.length == length):
+            middle = (cell.band + 0.5) * budget / bands
+            first, last = cell.band * budget / bands, (cell.band + 1) * budget / bands - ROOM
+            inside = [abs(place - middle) for place in before if first <= place <= last]
+            assert abs(at[cell.needle] - middle) <= min(inside, default=1.0)
+        before |= {p.at_tokens for p in made.planned[length]}
+
+
+@given(shapes())
 def test_a_needle_is_planned_at_the_first_length_that_asks_it(
     shape: tuple[list[tuple[int, int]], int],
 ) -> None:
