@@ -5,7 +5,8 @@ An answer has one class. Whole-answer classes are tried first, in this order:
 1. `foreign_code`: a code of an earlier request stands in it, even beside right answers: state
    leaked between requests (CONTAMINATED).
 2. `right`: every question's complete code, the control's included.
-3. `degenerate`: repeated characters or phrases, undecodable text.
+3. `degenerate`: repeated characters or phrases, undecodable text; cut, without a code, and listing
+   more questions that were not asked than were.
 4. `repetition`: one code for more than half of the questions, or said more often than there are
    questions. Both before `budget`, because a larger budget would only give more of the same.
 5. `budget`: the token budget ended the answer before every question had one.
@@ -20,6 +21,7 @@ a foreign request's code is in it, or its control is wrong, however it is wrong:
 `wrong_prefix` *and* invalid by its control.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +53,7 @@ ForeignOrigin = Literal["earlier_request", "unasked_needle"]
 
 _TIE_ORDER: tuple[QuestionClass, ...] = get_args(QuestionClass)
 _QUOTE_CHARS = 80
+_ID = re.compile(r"\bQ ?(\d{1,4})\b")
 _ALIKE = 0.8
 
 
@@ -121,6 +124,8 @@ def classify(
     leaked = [c for c in leaked if origins.get(c) == "earlier_request"]
     unanswered = [f for f in wrong if f.given is None or _unfinished(f, answer)]
     junk = degeneration(visible(answer)) if wrong else None
+    if wrong and finish_reason == "length" and not score.codes:
+        junk = junk or _ids_without_end(ask, answer)
     repeated, times = _most_repeated(expected, score) if wrong else (None, 0)
     endless = junk is not None or repeated is not None
     cut = finish_reason == "length" and bool(unanswered) and not endless
@@ -212,6 +217,15 @@ def _judge(
         how = "cut" if _digits(given) in _digits(right) else "changed"
         return "digit_changed", f"{instead}: digits {how}", None
     return "digit_changed", f"{instead}: Q{alike}'s code, cut or changed", alike
+
+
+def _ids_without_end(ask: Ask, answer: str) -> str | None:
+    """Ids of more questions that were not asked than of such as were; `None` when there are not."""
+    asked = {q.number for q in ask.questions}
+    found = {int(number) for number in _ID.findall(normalise(visible(answer)))} - asked
+    if len(found) <= len(asked):
+        return None
+    return f"{len(found)} ids that were not asked, up to Q{max(found)}"
 
 
 def _digits(code: str) -> str:

@@ -227,6 +227,28 @@ def test_a_budget_that_ends_after_the_last_answer_costs_nothing() -> None:
     assert diagnose(RIGHT + "\nQ7=MEM-1", finish="length").kind == "right"
 
 
+def _ids(count: int) -> str:
+    return "MENU:\n" + "".join(f"Q{number}:\n" for number in range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "finish", "kind"),
+    [
+        (_ids(60), "length", "degenerate"),
+        (_ids(13), "length", "degenerate"),
+        (_ids(12), "length", "budget"),
+        (_ids(60), "stop", "refusal_or_empty"),
+        (f"{RIGHT}\n{_ids(60)}", "length", "right"),
+    ],
+)
+def test_questions_listed_without_end_are_no_matter_of_the_budget(
+    answer: str, finish: str, kind: str
+) -> None:
+    got = diagnose(answer, finish=finish)
+    assert got.kind == kind
+    assert ("budget" in got.invalid) == (kind == "budget")
+
+
 def test_a_larger_budget_would_not_mend_degenerate_text() -> None:
     got = diagnose("/" * 500, finish="length")
     assert (got.kind, got.invalid) == ("degenerate", ("control_failed",))
