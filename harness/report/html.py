@@ -292,6 +292,7 @@ def _facts(header: Header) -> dict[str, object]:
         "ctx": plan.ctx_tokens,
         "fill": plan.fill,
         "background": plan.background,
+        "distractors": plan.distractors,
         "grammar": plan.grammar_version,
         "seed": plan.seed,
         "label": header.label,

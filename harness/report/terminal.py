@@ -66,10 +66,12 @@ def _overall(verdict: RunVerdict) -> str:
 
 
 def _heading(record: RunRecord) -> Iterator[str]:
-    header = record.header
+    header, plan = record.header, record.header.plan
     yield (
         f"{header.model.name} on {header.machine.cpu} ({header.machine.machine_class}), "
         f"server {header.server.origin} {header.server.build}, ctx {header.plan.ctx_tokens}"
+        + (f", {plan.distractors} distractors a rung" if plan.distractors else "")
+        + (f", background {plan.background}" if plan.background != "plain" else "")
         + (f", profile {header.profile}" if header.profile else "")
     )
     if header.server.reduced:

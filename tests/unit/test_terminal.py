@@ -38,6 +38,15 @@ def test_reasons_and_next_steps_come_before_the_table(width: int) -> None:
     assert "-40.0%" in text
 
 
+def test_what_makes_the_document_harder_is_said_first() -> None:
+    plain = record(rung())
+    plan = plain.header.plan.model_copy(update={"distractors": 5, "background": "hard"})
+    harder = plain.model_copy(update={"header": plain.header.model_copy(update={"plan": plan})})
+    first = " ".join(shown(harder).partition("depth |")[0].split())
+    assert "ctx 8192, 5 distractors a rung, background hard" in first
+    assert "distractors" not in shown(plain)
+
+
 def test_wrong_answers_are_explained() -> None:
     text = shown(record(rung(asks=[ask(3), ask(3), ask(3)])), record(rung()))
     assert "9/15" in text
