@@ -43,7 +43,7 @@ def test_what_makes_the_document_harder_is_said_first() -> None:
     plan = plain.header.plan.model_copy(update={"distractors": 5, "background": "hard"})
     harder = plain.model_copy(update={"header": plain.header.model_copy(update={"plan": plan})})
     first = " ".join(shown(harder).partition("depth |")[0].split())
-    assert "ctx 8192, 5 distractors a rung, background hard" in first
+    assert "ctx 2048, 5 distractors a rung, background hard" in first
     assert "distractors" not in shown(plain)
 
 
