@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.core.night import Night
+from harness.core.night import Attempt, Night
 from harness.store.runs import list_runs, read_run
 
 PROFILES = ("plain", "hard", "planted")
@@ -71,6 +71,29 @@ class Place:
                 stderr=subprocess.STDOUT,
             )
 
+    def kill(self, name: str, profile: str, after_s: float) -> bool:
+        """Start a night and kill it so long after it began a profile; False if it was over."""
+        night = self.start(name)
+        books = self.results / "nights" / name / "night.json"
+        before = len(self.attempts(books, profile))
+        while night.poll() is None and len(self.attempts(books, profile)) == before:
+            time.sleep(0.05)
+        try:
+            night.wait(timeout=after_s)
+        except subprocess.TimeoutExpired:
+            os.kill(night.pid, signal.SIGKILL)
+            night.wait()
+            return True
+        return False
+
+    @staticmethod
+    def attempts(books: Path, profile: str) -> list[Attempt]:
+        """The starts of a profile so far."""
+        if not books.is_file():
+            return []
+        night = Night.model_validate_json(books.read_bytes())
+        return [a for a in night.attempts if a.profile == profile]
+
     def accept(self) -> int:
         """Accept the two newest runs of each profile."""
         code = 0
@@ -116,32 +139,27 @@ def main(argv: list[str] | None = None) -> int:
             print("the two nights could not be accepted")
             return 1
         place.configure(PLANTED)
-        killed_at_s = []
-        for _ in range(2):
-            night = place.start("third")
-            # The first seconds are spent on imports; a kill then is no kill of a run.
-            moment_s = rng.uniform(0.15, 0.45) * took_s[-1]
-            try:
-                night.wait(timeout=moment_s)
-            except subprocess.TimeoutExpired:
-                killed_at_s.append(round(moment_s, 1))
-                os.kill(night.pid, signal.SIGKILL)
-                night.wait()
+        killed: list[tuple[str, float]] = []
+        for profile in PROFILES[:2]:
+            after_s = round(rng.uniform(0.2, 0.8) * took_s[-1] / len(PROFILES), 1)
+            if place.kill("third", profile, after_s):
+                killed.append((profile, after_s))
             since_s = time.monotonic()
             while place.left() and time.monotonic() - since_s < GONE_WITHIN_S:
                 time.sleep(0.05)
         orphans = place.left()
         code = place.start("third").wait()
         faults = found(place, code)
-        if len(killed_at_s) != 2:
+        if len(killed) != 2:
             faults.append("the night was over before it was killed twice")
         if orphans:
             faults.append(f"left behind: {orphans}")
         shown = place.results / "nights" / "third"
-        print((shown / "summary.md").read_text(encoding="utf-8").split("---")[0])
+        for line in (shown / "summary.md").read_text(encoding="utf-8").splitlines()[:8]:
+            print(line)
         books = Night.model_validate_json((shown / "night.json").read_bytes())
         attempts = [(a.profile, a.resumed, a.exit_code) for a in books.attempts]
-        print(json.dumps({"killed_at_s": killed_at_s, "attempts": attempts, "exit_code": code}))
+        print(json.dumps({"killed": killed, "attempts": attempts, "exit_code": code}))
         print(f"files: {', '.join(sorted(p.name for p in shown.iterdir()))}")
     for fault in faults:
         print(f"FAULT: {fault}")
