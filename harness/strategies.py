@@ -20,6 +20,7 @@ from harness.core.needles import (
     LANGUAGES,
     LOCAL_CONTROL,
     MEMORY_TARGET,
+    ORDERS,
     Ask,
     Language,
     Needle,
@@ -113,7 +114,7 @@ class _PlanParts:
     """What a plan has whatever the number of questions, so that this can shrink by itself."""
 
     language: Language
-    reverse: bool
+    order: Order
     control_from_end: int
     numbers: tuple[int, ...]
 
@@ -242,19 +243,22 @@ def _plan_parts(languages: Sequence[Language], free_numbers: bool) -> SearchStra
     return st.builds(
         _PlanParts,
         st.sampled_from(list(languages)),
-        st.booleans(),
+        st.sampled_from(ORDERS),
         st.integers(0, MAX_QUESTIONS - 1),
         plain | numberings(MAX_QUESTIONS) if free_numbers else plain,
     )
 
 
 def _plan(parts: _PlanParts, ranks: _Ranks, max_questions: int) -> AskPlan:
-    """Those to be asked by ascending rank, in document order at a tie; the first when none is."""
+    """Those to be asked, the least ranks if they are too many; the first when none is.
+
+    Shuffled means by ascending rank, in document order at a tie.
+    """
     chosen = [index for index, rank in enumerate(ranks) if rank != _SKIPPED] or [0]
-    chosen.sort(key=lambda index: ranks[index])
-    if parts.reverse:
-        chosen.reverse()
-    asked = tuple(chosen[: max_questions - 1])
+    chosen = sorted(chosen, key=lambda index: ranks[index])[: max_questions - 1]
+    if parts.order != "shuffled":
+        chosen.sort(reverse=parts.order == "reversed")
+    asked = tuple(chosen)
     control_at = max(0, len(asked) - parts.control_from_end)
     return AskPlan(asked, control_at, parts.numbers[: len(asked) + 1], parts.language)
 

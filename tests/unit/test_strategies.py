@@ -71,6 +71,25 @@ def test_a_plans_order_is_what_its_questions_do(plan: AskPlan) -> None:
     assert plan.order == ask.order == expected
 
 
+def test_forward_reversed_and_shuffled_are_all_drawn_often() -> None:
+    drawn: list[str] = []
+
+    @settings(max_examples=200, derandomize=True, database=None)
+    @given(ask_plans(12))
+    def collect(plan: AskPlan) -> None:
+        asked = list(plan.asked)
+        if len(asked) >= 3:
+            ends = {"forward": sorted(asked), "reversed": sorted(asked, reverse=True)}
+            drawn.append(next((name for name, end in ends.items() if asked == end), "shuffled"))
+
+    collect()
+    assert {name for name in drawn if 6 * drawn.count(name) > len(drawn)} == {
+        "forward",
+        "reversed",
+        "shuffled",
+    }
+
+
 @given(st.integers(1, 17).flatmap(code_numbers))
 def test_code_numbers_differ(numbers: tuple[str, ...]) -> None:
     assert len(set(numbers)) == len(numbers)
