@@ -93,9 +93,9 @@ def run(
     opened = campaign_module.open_session
     with contextlib.ExitStack() as stack:
 
-        def open_slowed(*arguments: Any) -> Session:
+        def open_slowed(*arguments: Any, **more: Any) -> Session:
             """The slowness is there from the first control on, as a slower build's would be."""
-            session = opened(*arguments)
+            session = opened(*arguments, **more)
             stack.enter_context(slowed(session.pid, slow))
             return session
 

@@ -15,7 +15,9 @@ from harness.core.stats import Unjudgeable, ratio_estimate
 
 MIN_CONTROL_MS = 50.0
 """A control's prefill shorter than this says nothing of drift."""
-CACHED_BYTES = 2**30
+CACHED_BYTES = 2**28
+"""The caches of a large CPU hold up to this much; the speed of its memory hardly matters then."""
+UNCACHED_BYTES = 2**30
 """No CPU's caches hold weights of this size."""
 MIN_SERVER_MS = 1.0
 """No rung is read and no generation done in less: a shorter time was not measured."""
@@ -72,7 +74,7 @@ def _bandwidth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:
     """
     log, copies = record.event_data("server_log"), pace_of(record).get("copy")
     weights = log.get("weight_bytes_per_token")
-    if not copies or not _on_cpu(record) or not weights or weights < CACHED_BYTES:
+    if not copies or not _on_cpu(record) or not weights or weights < UNCACHED_BYTES:
         return None
     kv = (log.get("kv") or {}).get("bytes_per_token") or 0
     rates = samples_of(rung).generation_tok_s
@@ -138,11 +140,14 @@ def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> str
     """Why speeds cannot be compared: the machine itself is not as fast as it was.
 
     Only for servers known to compute on the CPU, whose speed the pace is a measure of. Says so when
-    a pace differs from the accepted runs' by more than half the band, told from zero.
+    a pace differs from the accepted runs' by more than half the band, told from zero. The pace of
+    copying says nothing of a server whose weights and KV cache fit into a CPU's caches.
     """
     if baseline is None or not _on_cpu(record):
         return None
     for name, mine in pace_of(record).items():
+        if name == "copy" and _in_caches(record):
+            continue
         theirs = [run.pace.get(name, ()) for run in baseline.runs]
         ratio = ratio_estimate(mine, theirs, confidence=DRIFT_CONFIDENCE)
         if isinstance(ratio, Unjudgeable):
@@ -154,6 +159,13 @@ def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> str
                 f"{ratio.high - 1:+.0%})"
             )
     return None
+
+
+def _in_caches(record: RunRecord) -> bool:
+    log = record.event_data("server_log")
+    weights, kv = log.get("weight_bytes_per_token"), log.get("kv") or {}
+    cache = kv.get("theory_bytes")
+    return weights is not None and cache is not None and weights + cache < CACHED_BYTES
 
 
 def _on_cpu(record: RunRecord) -> bool:

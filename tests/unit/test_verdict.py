@@ -346,3 +346,17 @@ def test_generation_faster_than_memory_can_be_read_is_impossible(
     speed = Event(code="pace", message="", data={"position": "before", "copy": [40.0, 39.0]})
     found = cell(record(rung(), events=[log, speed]), two(rung()), "generation")
     assert (found.code == "impossible") == impossible, found.message
+
+
+@pytest.mark.parametrize(("weights_mib", "withheld"), [(6, False), (2000, True)])
+def test_a_slower_memory_withholds_only_what_reads_memory(weights_mib: int, withheld: bool) -> None:
+    def measured(copies: list[float]) -> RunRecord:
+        log = server_log(on_gpu=False)
+        log.data["weight_bytes_per_token"] = weights_mib * 2**20
+        log.data["kv"] = {"theory_bytes": 8 * 2**20, "bytes_per_token": 1024}
+        data = {"position": "before", "copy": copies}
+        return record(rung(), events=[Event(code="pace", message="", data=data), log])
+
+    steady, slower = measured([300.0, 301.0, 299.0] * 2), measured([230.0, 231.0, 229.0] * 2)
+    found = cell(slower, baseline_of(steady, steady), "generation")
+    assert (found.code == "pace") == withheld, found.message
