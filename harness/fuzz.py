@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 from unittest import SkipTest
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
@@ -39,7 +39,7 @@ Example = TypeVar("Example")
 class Fuzzed:
     """What fuzzing one thing came to.
 
-    `score` counts needle answers of the examples that were drawn, each example once, shrinking and
+    `score` counts needle answers of the examples that were drawn, no two alike, shrinking and
     replays left out;
     `failure` is the smallest failing case in words, `None` when nothing failed or nothing was
     looked for.
@@ -255,21 +255,26 @@ class _Search(Generic[Example]):
         return None
 
     def _check(self, example: Example) -> None:
+        known = self._known.get(example)
+        if known is not None and not self._is_wrong(known[1]):
+            reject()  # nothing new: Hypothesis draws another instead
         try:
-            known = self._known.get(example)
             ask, answered = known or self._put(example, False)
         except BaseException as error:
             raise _Stopped from error
         self._known[example] = ask, answered
         if self._counting:
             self._examples += 1
-        if self._counting and known is None:
             self._right += answered.record.needles_right
             self._asked += answered.record.needles_asked
-        if self._exact and not answered.right:
+        if self._is_wrong(answered):
             self._counting = False
             self._least = example, ask, answered
             raise _WrongAnswerError
+
+    def _is_wrong(self, answered: Answered) -> bool:
+        """Whether it is to be shrunk: only a model that knows better can be wrong."""
+        return self._exact and not answered.right
 
     def _explained(self) -> str:
         """The last failing example, which is the least, and what it says when asked again."""
