@@ -1,7 +1,11 @@
 """`harness compare` on the real embedded server, and the codes that `git bisect run` reads."""
 
+import pytest
+
 from harness.core.compare import CANNOT_TELL
 from tests.e2e.conftest import Bench
+
+pytestmark = pytest.mark.slow
 
 TOML = """
 server_args = "-t 1"

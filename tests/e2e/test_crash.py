@@ -9,6 +9,8 @@ import pytest
 from bench.crash import FOLDER, Crash
 from harness.core.sittings import finished_rungs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX")
 def test_killed_runs_are_gone_on_with_to_the_end(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from harness.harder_climb import HarderClimb
 from tests.e2e.live import Live, live
 from tests.e2e.proxy import Asked, Change, solve, unchanged
 
+pytestmark = pytest.mark.slow
+
 DEPTHS = (2048, 3072)
 DEEP_CHARS = 4500  # between the characters of the two documents
 

@@ -16,6 +16,8 @@ from harness.core.needles import Ask, CodeSource, Needle, Order, make_ask, needl
 from harness.core.records import AskRecord
 from tests.e2e.live import Live, live
 
+pytestmark = pytest.mark.slow
+
 NEEDLES = 12
 DOCUMENT_TOKENS = 800
 ORDERS: tuple[Order, ...] = ("reversed", "shuffled")

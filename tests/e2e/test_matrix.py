@@ -12,6 +12,8 @@ from harness.serving.session import reference_model
 from harness.settings import Settings
 from tests.e2e.conftest import Bench
 
+pytestmark = pytest.mark.slow
+
 SHORT = ("-m", "long", "--repeats=3", "--generate-tokens=16", "--remeasure=0", "--server-args=-t 1")
 
 

@@ -20,6 +20,8 @@ from harness.store.baselines import write_baseline
 from tests.e2e.stub_pytest import STEADY, header_of
 from tests.unit.made_up import control, rung
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 STARTS = (
     "import sys\n"

@@ -14,6 +14,8 @@ from harness.store.lock import LOCK_VARIABLE
 from harness.store.runs import read_run
 from tests.e2e.conftest import Bench
 
+pytestmark = pytest.mark.slow
+
 VULKAN_CTX = 1_048_576
 
 

@@ -16,6 +16,8 @@ from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port, wait_until_ready
 from tests.e2e.conftest import Bench, embedded_argv
 
+pytestmark = pytest.mark.slow
+
 OWN_FIELDS = ("cache_prompt", "id_slot", "return_progress")
 
 

@@ -13,6 +13,8 @@ from harness.serving.session import open_session, reference_model
 from harness.settings import Settings
 from tests.e2e.conftest import Bench
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-start-secret"
 
 

@@ -19,6 +19,8 @@ from harness.core.verdict import judge
 from tests.e2e.live import Live, live
 from tests.unit import made_up
 
+pytestmark = pytest.mark.slow
+
 BANDS = dict.fromkeys(METRICS, 0.1)
 
 
