@@ -41,12 +41,17 @@ class Recorder:
 
     def __init__(self, folder: Path, header: Header) -> None:
         self.path = folder / f"{header.run_id}{SUFFIX}"
+        part = folder / f".{header.run_id}.part"  # a record appears with its header or not at all
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO = self.path.open("xb")
+            with part.open("wb") as begun:
+                _write_line(begun, header)
+            if self.path.exists():
+                raise FileExistsError(17, "there is a record of that name", str(self.path))
+            part.rename(self.path)
+            self._file: BinaryIO = self.path.open("ab")
         except OSError as error:
             raise _unwritable(folder, error) from error
-        self.append(header)
 
     @classmethod
     def resume(cls, path: Path) -> "Recorder":
@@ -65,15 +70,19 @@ class Recorder:
     def append(self, line: AnyLine) -> None:
         """Write one line and force it to the disk."""
         try:
-            self._file.write(line.model_dump_json().encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            _write_line(self._file, line)
         except OSError as error:
             raise _unwritable(self.path.parent, error) from error
 
     def close(self) -> None:
         """Close the file; a record without a footer says that its run was cut short."""
         self._file.close()
+
+
+def _write_line(file: BinaryIO, line: AnyLine) -> None:
+    file.write(line.model_dump_json().encode() + b"\n")
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def write_run(folder: Path, record: RunRecord) -> Path:

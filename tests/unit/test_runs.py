@@ -96,3 +96,20 @@ def test_a_last_line_that_ends_but_is_no_json_is_dropped(tmp_path: Path) -> None
     record = read_run(path)
     assert record.torn
     assert len(record.rungs) == 2
+
+
+def test_a_record_appears_with_its_header_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        assert not list_runs(tmp_path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.store.runs.os.fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Recorder(tmp_path, header())
+    monkeypatch.undo()
+    assert not list_runs(tmp_path)
+    Recorder(tmp_path, header()).close()
+    (path,) = list_runs(tmp_path)
+    assert read_run(path).header == header()
