@@ -224,15 +224,7 @@ def _cell(
             code="contention" if who else "few_blocks",
             message=who[-1] if who else f"{estimate.reason}; needed: {estimate.needed}",
         )
-    cell = replace(
-        cell,
-        change=estimate.change,
-        low=estimate.low - 1.0,
-        high=estimate.high - 1.0,
-        n_current=estimate.n_current,
-        n_baseline=estimate.n_baseline,
-        p_no_change=estimate.p_no_change,
-    )
+    cell = cell.estimated(estimate)
     decision = decide(estimate, band=band, direction=metric.direction)
     moved = abs(median(shown["B"]) - median(shown["A"]))
     if decision != "PASS" and metric.min_effect and moved < metric.min_effect:

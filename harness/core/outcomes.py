@@ -7,6 +7,7 @@ from harness.core.baseline import Baseline
 from harness.core.metrics import GENERATION, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.core.needles import ORDERS
 from harness.core.records import Rung
+from harness.core.stats import Estimate
 
 Outcome = Literal[
     "PASS",
@@ -64,6 +65,18 @@ class CellVerdict:
     n_current: int = 0
     n_baseline: int = 0
     p_no_change: float | None = None
+
+    def estimated(self, estimate: Estimate) -> "CellVerdict":
+        """The same cell with the change, its interval and what they rest on."""
+        return replace(
+            self,
+            change=estimate.change,
+            low=estimate.low - 1.0,
+            high=estimate.high - 1.0,
+            n_current=estimate.n_current,
+            n_baseline=estimate.n_baseline,
+            p_no_change=estimate.p_no_change,
+        )
 
     @property
     def next_step(self) -> str | None:

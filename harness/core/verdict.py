@@ -221,15 +221,7 @@ def _measured(
             code="contention" if disturbed else _too_few(estimate),
             message=disturbed[-1] if disturbed else f"{estimate.reason}; needed: {estimate.needed}",
         )
-    cell = replace(
-        cell,
-        change=estimate.change,
-        low=estimate.low - 1.0,
-        high=estimate.high - 1.0,
-        n_current=estimate.n_current,
-        n_baseline=estimate.n_baseline,
-        p_no_change=estimate.p_no_change,
-    )
+    cell = cell.estimated(estimate)
     said = f"{_change(cell)} against a band of ±{band:.0%}" + (f"; {where}" if where else "")
     if decision == "UNDECIDED":
         return replace(
