@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from rich import box
-from rich.table import Table
 
 from harness import __version__
 from harness.chosen import run_named
 from harness.cli_compare import compare
 from harness.cli_night import night
+from harness.cli_output import say, show, terminal
 from harness.cli_plan import plan
 from harness.cli_report import attach
 from harness.core.acceptance import Change, changes, objections
@@ -24,7 +23,7 @@ from harness.core.records import RunRecord
 from harness.core.verdict import judge as judge_record
 from harness.errors import HarnessError, SetupError, StoreError
 from harness.report.terminal import summary
-from harness.report.text import encodable, rendered
+from harness.report.text import encodable, plain_table
 from harness.settings import Settings, load, project_root
 from harness.store.baselines import (
     baseline_path,
@@ -118,17 +117,17 @@ def baseline_update(
     _show_changes(changes(old, new), old is None)
     if faults and not force:
         for fault in faults:
-            _say(f"objection: {fault}")
+            say(f"objection: {fault}")
         _fail(
             "not accepted; mend the above, choose other runs, or use --force --reason TEXT if you "
             "know better"
         )
     if dry_run:
-        _say("nothing written (--dry-run)")
+        say("nothing written (--dry-run)")
         return
     path = write_baseline(settings.baselines, new)
-    _say(f"accepted {', '.join(r.header.run_id for r in fresh)} into {_short(path)}")
-    _say("next: commit it with git")
+    say(f"accepted {', '.join(r.header.run_id for r in fresh)} into {_short(path)}")
+    say("next: commit it with git")
 
 
 @baseline.command("list")
@@ -140,14 +139,14 @@ def baseline_list(baselines: Path | None) -> None:
         baseline_path(settings.baselines, key_of(r.header))
         for _, r in readable_runs(settings.results)
     }
-    table = _new_table("machine class", "model", "configuration", "runs", "depths", "used")
+    table = plain_table("machine class", "model", "configuration", "runs", "depths", "used")
     empty = True
     for path in list_baselines(settings.baselines):
         empty = False
         try:
             found = read_baseline(path)
         except StoreError as error:
-            _say(f"unusable: {error}")
+            say(f"unusable: {error}")
             continue
         depths = sorted({d for run in found.runs for d in run.cells})
         table.add_row(
@@ -159,12 +158,12 @@ def baseline_list(baselines: Path | None) -> None:
             "yes" if path in used else "by no run here",
         )
     if empty:
-        _say(
+        say(
             f"no baselines in {_short(settings.baselines)}; accept two runs with "
             "`harness baseline update`"
         )
         return
-    _print(table)
+    show(table)
 
 
 @baseline.command("show")
@@ -174,12 +173,12 @@ def baseline_show(which: str, baselines: Path | None) -> None:
     """Show one baseline (a file, or part of its name)."""
     path = _baseline_file(which, _settings(None, baselines))
     found = read_baseline(path)
-    _say(f"{found.key.machine_class} / {found.key.model} / {path.stem}")
+    say(f"{found.key.machine_class} / {found.key.model} / {path.stem}")
     for name, value in sorted(found.key.config.items()):
-        _say(f"  {name} = {value}")
+        say(f"  {name} = {value}")
     for run in found.runs:
         why = f", reason: {run.reason}" if run.reason else ""
-        _say(f"run {run.run_id}: build {run.build}, {run.os}, accepted {run.accepted_at}{why}")
+        say(f"run {run.run_id}: build {run.build}, {run.os}, accepted {run.accepted_at}{why}")
     _show_changes(changes(None, found), True)
 
 
@@ -193,7 +192,7 @@ def baseline_diff(first: str, second: str, baselines: Path | None) -> None:
     a, b = (read_baseline(_baseline_file(which, settings)) for which in (first, second))
     for name in sorted({*a.key.config, *b.key.config}):
         if a.key.config.get(name) != b.key.config.get(name):
-            _say(f"{name}: {a.key.config.get(name)} -> {b.key.config.get(name)}")
+            say(f"{name}: {a.key.config.get(name)} -> {b.key.config.get(name)}")
     _show_changes(changes(a, b), False)
 
 
@@ -214,11 +213,11 @@ def baseline_prune(results: Path | None, baselines: Path | None, yes: bool) -> N
     for path in unused:
         if yes:
             path.unlink()
-        _say(f"{'deleted' if yes else 'unused'}: {_short(path)}")
+        say(f"{'deleted' if yes else 'unused'}: {_short(path)}")
     if not unused:
-        _say("every baseline is used by a run")
+        say("every baseline is used by a run")
     elif not yes:
-        _say("nothing deleted; repeat with --yes to delete them")
+        say("nothing deleted; repeat with --yes to delete them")
 
 
 @main.command()
@@ -250,11 +249,11 @@ def judge(
         else find_baseline(settings.baselines, key_of(record.header))
     )
     verdict = judge_record(record, against, {n: settings.band_of(n) for n in METRICS})
-    width, color = _terminal()
+    width, color = terminal()
     click.echo(
         summary(record, verdict, width=width, color=color, encoding=sys.stdout.encoding), nl=False
     )
-    _say(f"{record.header.run_id}: {verdict.outcome}")
+    say(f"{record.header.run_id}: {verdict.outcome}")
     raise SystemExit(verdict.exit_code)
 
 
@@ -312,7 +311,7 @@ def _show_changes(cells: Iterable[Change], first: bool) -> None:
         if first
         else ("depth", "metric", "before", "after", "change")
     )
-    table = _new_table(*columns)
+    table = plain_table(*columns)
     for cell in cells:
         row = [str(cell.depth), cell.metric.label]
         if not first:
@@ -321,7 +320,7 @@ def _show_changes(cells: Iterable[Change], first: bool) -> None:
         if not first:
             row.append("-" if cell.share is None else f"{cell.share:+.1%}")
         table.add_row(*row)
-    _print(table)
+    show(table)
 
 
 def _quantity(cell: Change, value: float | None) -> str:
@@ -331,28 +330,6 @@ def _quantity(cell: Change, value: float | None) -> str:
         return f"{value:.0%} right"
     digits = 0 if value >= 1000 else 1 if value >= 100 else 3
     return f"{value:,.{digits}f} {cell.metric.unit}"
-
-
-def _new_table(*columns: str) -> Table:
-    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    return table
-
-
-def _terminal() -> tuple[int, bool]:
-    import shutil
-
-    return shutil.get_terminal_size((100, 24)).columns, sys.stdout.isatty()
-
-
-def _print(table: Table) -> None:
-    width, color = _terminal()
-    click.echo(rendered(table, width=width, color=color, encoding=sys.stdout.encoding), nl=False)
-
-
-def _say(text: str) -> None:
-    click.echo(encodable(text, sys.stdout.encoding))
 
 
 def _fail(text: str) -> NoReturn:

@@ -1,17 +1,16 @@
 """`harness night`: several profiles one after another, to be killed and started again at will."""
 
 import signal
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
 
 from harness.chosen import settings_for
+from harness.cli_output import say
 from harness.core.night import file_name
 from harness.errors import SetupError
 from harness.night import Plan, run_night
-from harness.report.text import encodable
 from harness.settings import profile_names, project_root
 
 _BEGINS_AT_NOON = timedelta(hours=12)
@@ -73,12 +72,8 @@ def night(
         wait_lock_s=max(settings.wait_lock_s, LEAST_WAIT_S),
     )
     signal.signal(signal.SIGTERM, _interrupt)
-    raise SystemExit(run_night(plan, _say))
+    raise SystemExit(run_night(plan, say))
 
 
 def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
-
-
-def _say(text: str) -> None:
-    click.echo(encodable(text, sys.stdout.encoding))

@@ -1,24 +1,23 @@
 """`harness plan`: what a context will need in memory and time, before the hours are spent."""
 
 import re
-import sys
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
 import click
-from rich import box
 from rich.table import Table
 
 from harness import outlook
 from harness.budget import Budget
+from harness.cli_output import say, show
 from harness.core.buffers import BufferCheck
 from harness.core.forecast import spoken
 from harness.core.preflight import MemoryPlan, gib
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.measured import prefill_record
 from harness.preflight import Preflight, after_start, before_start
-from harness.report.text import encodable, rendered
+from harness.report.text import plain_table
 from harness.script import Script
 from harness.serverlog import explain, findings_of
 from harness.serving.session import Session, open_session
@@ -58,7 +57,7 @@ def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
         folder = settings.results / "logs"
         log = folder / f"plan-{datetime.now():%Y%m%d-%H%M%S}.server.log"
         try:
-            session = open_session(settings, log, _say)
+            session = open_session(settings, log, say)
         except HarnessError:
             _show(settings, foreseen)
             raise
@@ -73,7 +72,7 @@ def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
             _show(settings, ready)
             failure = explain(error, session.running)
             for line in failure.log_tail[-12:]:
-                _say(f"  | {line}")
+                say(f"  | {line}")
             raise ServerError(f"while probing: {failure.message}", failure.cause) from error
         _show(settings, ready)
         over = _show_time(budget)
@@ -125,7 +124,7 @@ def _probed(settings: Settings, session: Session) -> Budget | str:
     )
     budget.learn(record.chunks, outlook.token_ms(warm))
     read = reading.new_tokens or 0
-    _say(f"the server started with this context and generated; {read} tokens were read as a probe")
+    say(f"the server started with this context and generated; {read} tokens were read as a probe")
     return budget
 
 
@@ -133,20 +132,20 @@ def _probed(settings: Settings, session: Session) -> Budget | str:
 
 
 def _show(settings: Settings, preflight: Preflight) -> None:
-    _say(f"context {settings.ctx_tokens:,} tokens")
-    _print(_memory_table(preflight.memory))
+    say(f"context {settings.ctx_tokens:,} tokens")
+    show(_memory_table(preflight.memory))
     for unknown in preflight.memory.unknown:
-        _say(f"not known: {unknown}")
+        say(f"not known: {unknown}")
     if preflight.buffers is not None and preflight.limit is not None:
-        _print(_buffer_table(preflight.buffers))
+        show(_buffer_table(preflight.buffers))
     elif preflight.memory.parts:
-        _say("single buffers: no device's limit is known; --max-buffer 2GiB gives one")
+        say("single buffers: no device's limit is known; --max-buffer 2GiB gives one")
     for objection in preflight.objections:
-        _say(f"objection: {objection}")
+        say(f"objection: {objection}")
 
 
 def _memory_table(memory: MemoryPlan) -> Table:
-    table = _table("memory", "size", "from", "on")
+    table = plain_table("memory", "size", "from", "on")
     for part in memory.parts:
         table.add_row(part.name, gib(part.size_bytes), part.source, part.device or "-")
     table.add_row("together", gib(memory.total_bytes), "", "")
@@ -156,7 +155,7 @@ def _memory_table(memory: MemoryPlan) -> Table:
 
 
 def _buffer_table(check: BufferCheck) -> Table:
-    table = _table("largest single buffers", "size", "how", f"limit {gib(check.limit_bytes)}")
+    table = plain_table("largest single buffers", "size", "how", f"limit {gib(check.limit_bytes)}")
     over = {buffer.kind for buffer in check.over}
     for buffer in check.buffers:
         table.add_row(
@@ -171,43 +170,24 @@ def _buffer_table(check: BufferCheck) -> Table:
 def _show_time(budget: Budget | str) -> bool:
     """Show the forecast; whether it speaks against the run."""
     if isinstance(budget, str):
-        _say(budget)
+        say(budget)
         return False
     ahead = budget.forecast()
     if not ahead:
-        _say("no forecast: the server told no batch times")
+        say("no forecast: the server told no batch times")
         return False
-    table = _table("rung", "measured after about (90 % interval)")
+    table = plain_table("rung", "measured after about (90 % interval)")
     for rung in ahead:
         table.add_row(str(rung.depth), spoken(rung.until))
-    _print(table)
+    show(table)
     try:
         budget.refuse_hopeless()
     except SetupError as error:
-        _say(f"objection: {error}")
+        say(f"objection: {error}")
         return True
     if budget.limit_s is not None and ahead[-1].until.ms > budget.limit_s * 1e3:
-        _say(
+        say(
             "it may take longer than --budget; a run starts all the same, and stops where the "
             "rest cannot fit any more"
         )
     return False
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    return table
-
-
-def _print(table: Table) -> None:
-    import shutil
-
-    width = shutil.get_terminal_size((100, 24)).columns
-    text = rendered(table, width=width, color=sys.stdout.isatty(), encoding=sys.stdout.encoding)
-    click.echo(text, nl=False)
-
-
-def _say(text: str) -> None:
-    click.echo(encodable(text, sys.stdout.encoding))

@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 
 import click
-from rich import box
 from rich.table import Table
 
 from harness.chosen import (
@@ -17,6 +16,7 @@ from harness.chosen import (
     sentences,
     settings_for,
 )
+from harness.cli_output import say, show
 from harness.core.baseline import MAX_RUNS, Baseline, Key, key_of
 from harness.core.metrics import METRICS
 from harness.core.records import RunRecord
@@ -35,7 +35,7 @@ from harness.report.judged import depth_label
 from harness.report.markdown import bug_report
 from harness.report.markdown import summary as markdown_summary
 from harness.report.sparkline import sparkline
-from harness.report.text import encodable, rendered
+from harness.report.text import encodable, plain_table
 from harness.settings import Settings
 from harness.store.baselines import find_baseline, write_baseline
 from harness.store.history import History, read_history
@@ -203,7 +203,7 @@ def _import_runs(
     for record, (path, _) in zip(records, read, strict=True):
         _say_left_out(record.events[0].data["left_out"])
         written = write_run(settings.results, record)
-        _say(f"imported {path} as run {record.header.run_id} ({written})")
+        say(f"imported {path} as run {record.header.run_id} ({written})")
 
 
 def _import_baseline(
@@ -224,9 +224,9 @@ def _import_baseline(
     written = write_baseline(
         settings.baselines, Baseline(key=key, runs=tuple(accepted[-MAX_RUNS:]))
     )
-    _say(f"accepted {len(read)} file(s) into {written}")
+    say(f"accepted {len(read)} file(s) into {written}")
     if len(accepted) < 2:
-        _say("next: import one more run's file; one run has no spread to judge by")
+        say("next: import one more run's file; one run has no spread to judge by")
 
 
 def _measured_run(name: str | None, settings: Settings) -> RunRecord:
@@ -252,7 +252,7 @@ def _bench_rows(path: Path, key: Key, force: bool) -> list[llama_bench.Row]:
 
 def _say_left_out(reasons: Iterable[str]) -> None:
     for why in reasons:
-        _say(f"left out {why}")
+        say(f"left out {why}")
 
 
 @click.command()
@@ -287,16 +287,12 @@ def history(
     pinned = _pinned(reference, points)
     for (machine, model, configuration), some in groups(points).items():
         runs = {p.run_id for p in some}
-        _say(f"{machine} / {model} / {configuration}: {len(runs)} runs")
-        width, color = _terminal()
-        table = _table(some)
-        click.echo(
-            rendered(table, width=width, color=color, encoding=sys.stdout.encoding), nl=False
-        )
+        say(f"{machine} / {model} / {configuration}: {len(runs)} runs")
+        show(_table(some))
         for line in sentences(some, settings, pinned):
-            _say(line)
+            say(line)
     for damage in found.damaged:
-        _say(f"left out: {damage}")
+        say(f"left out: {damage}")
     if output is not None:
         text = history_page(points, bands=bands_of(settings), reference=pinned)
         _write(text, output)
@@ -310,7 +306,7 @@ def schema(output: Path | None) -> None:
 
 
 def _table(points: Sequence[Point]) -> Table:
-    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    table = plain_table()
     for name in ("metric", "depth", "runs", "first", "newest", "over time"):
         table.add_column(name, justify="right" if name in ("depth", "runs") else "left")
     for (metric, depth), cell in by_cell(points).items():
@@ -387,14 +383,4 @@ def _write(text: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise StoreError(f"cannot write {output}: {error.strerror or error}") from error
-    _say(f"wrote {output}")
-
-
-def _terminal() -> tuple[int, bool]:
-    import shutil
-
-    return shutil.get_terminal_size((100, 24)).columns, sys.stdout.isatty()
-
-
-def _say(text: str) -> None:
-    click.echo(encodable(text, sys.stdout.encoding))
+    say(f"wrote {output}")

@@ -1,11 +1,10 @@
 """The controls of a sitting: the machine's pace, a warm-up, and one small request at depth 0."""
 
 from harness.core.records import Control, Event
-from harness.counts import refuse_reuse
 from harness.measured import generation_record, prefill_record
 from harness.ports import Watcher
 from harness.script import Script
-from harness.serving.client import Client, Exchange
+from harness.serving.client import Exchange
 
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3
@@ -22,7 +21,6 @@ class Controls:
 
     def __init__(
         self,
-        client: Client,
         script: Script,
         watcher: Watcher,
         *,
@@ -30,7 +28,6 @@ class Controls:
         origin_ns: int,
         sitting: int = 1,
     ) -> None:
-        self._client = client
         self._script = script
         self._watcher = watcher
         self._generate_tokens = self._control_tokens = generate_tokens
@@ -78,15 +75,8 @@ class Controls:
         )
 
     def _chat(self, text: str, max_tokens: int, pause_s: float) -> Exchange:
-        exchange = self._client.chat(
-            text,
-            max_tokens=max_tokens,
-            reuse=False,
-            ignore_eos=True,
-            native=self._script.native,
-            pause_s=pause_s,
+        exchange = self._script.chat(
+            text, max_tokens=max_tokens, reuse=False, ignore_eos=True, pause_s=pause_s
         )
-        if self._script.native:
-            refuse_reuse(exchange)
         self.new_tokens += exchange.new_tokens or 0
         return exchange

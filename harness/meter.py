@@ -109,7 +109,7 @@ class Meter:
             ServerError: it failed, or read much less than it was sent.
         """
         text = f"Log {secrets.token_hex(16)}.\n{self._script.document(draft.depth)}Continue."
-        exchange = self._chat(text, max_tokens=1, reuse=False)
+        exchange = self._script.chat(text, max_tokens=1, reuse=False)
         ttft_ms, read = exchange.first_token_ms, exchange.prompt_tokens
         if ttft_ms is None or not read:
             draft.notes.append("no cold reading: the server sent no token or counted no prompt")
@@ -163,7 +163,7 @@ class Meter:
     def generate(self, draft: RungDraft, *, memory: bool = True) -> None:
         """One generation repeat behind the rung's last question, and a look at the `memory`."""
         self._session.check_alive("waiting for the next request")
-        exchange = self._chat(
+        exchange = self._script.chat(
             draft.last_text,
             max_tokens=self._settings.generate_tokens,
             reuse=True,
@@ -194,7 +194,7 @@ class Meter:
         self._session.check_alive("waiting for the next request")
         ask = self._script.ask(draft.depth, order)
         text = self._script.document(draft.depth) + ask.tail
-        exchange = self._chat(text, max_tokens=budget_tokens, reuse=True)
+        exchange = self._script.chat(text, max_tokens=budget_tokens, reuse=True)
         self.prefilled_tokens += exchange.new_tokens or 0
         tail_tokens = self._script.tail_tokens(ask)
         if self._script.native:
@@ -229,27 +229,6 @@ class Meter:
 
     def _keep_curve(self, depth: int, points: list[tuple[int, float]]) -> None:
         self._event(CURVE, "", depth=depth, sitting=self._sitting, points=points)
-
-    def _chat(
-        self,
-        text: str,
-        *,
-        max_tokens: int,
-        reuse: bool,
-        ignore_eos: bool = False,
-        pause_s: float = 0.0,
-    ) -> Exchange:
-        exchange = self._client.chat(
-            text,
-            max_tokens=max_tokens,
-            reuse=reuse,
-            ignore_eos=ignore_eos,
-            native=self._script.native,
-            pause_s=pause_s,
-        )
-        if self._script.native and not reuse:
-            refuse_reuse(exchange)
-        return exchange
 
     def _event(self, code: str, message: str, **data: object) -> None:
         self._append(Event(code=code, message=message, data=dict(data)))

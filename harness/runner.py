@@ -98,7 +98,6 @@ class Runner:
         )
         self._log_counts = LogCounts(session.running)
         self._controls = Controls(
-            self._client,
             script,
             watcher,
             generate_tokens=settings.generate_tokens,

@@ -9,8 +9,9 @@ from harness.core.haystack import Segment, grow, plan_distractors, plan_ladder
 from harness.core.needles import Ask, CodeSource, Needle, Order, make_ask, needle_names
 from harness.core.plan import make_plan
 from harness.core.records import AskRecord
+from harness.counts import refuse_reuse
 from harness.errors import ServerError
-from harness.serving.client import Client
+from harness.serving.client import Client, Exchange
 from harness.settings import Settings
 
 _TAIL_MARGIN_TOKENS = 4
@@ -112,6 +113,32 @@ class Script:
         return {
             code: origin for code, origin in foreign.items() if code not in ask.expected.values()
         }
+
+    def chat(
+        self,
+        text: str,
+        *,
+        max_tokens: int,
+        reuse: bool,
+        ignore_eos: bool = False,
+        pause_s: float = 0.0,
+    ) -> Exchange:
+        """One chat request as this server takes it, cold unless `reuse`.
+
+        Raises:
+            ServerError: it failed, or a llama-server reused something in a cold request.
+        """
+        exchange = self._client.chat(
+            text,
+            max_tokens=max_tokens,
+            reuse=reuse,
+            ignore_eos=ignore_eos,
+            native=self.native,
+            pause_s=pause_s,
+        )
+        if self.native and not reuse:
+            refuse_reuse(exchange)
+        return exchange
 
     def filler(self, name: str, tokens: int) -> str:
         """About `tokens` tokens of plain background, the same for every run."""

@@ -13,7 +13,6 @@ from statistics import fmean, median
 from typing import Literal
 
 import numpy as np
-from scipy import special
 
 from harness.core.cells import Samples, disturbances, samples_of, values_of
 from harness.core.metrics import METRICS, RETRIEVAL, Metric
@@ -26,6 +25,7 @@ from harness.core.stats import (
     Unjudgeable,
     decide,
     decide_proportion,
+    log_estimate,
     proportion_estimate,
     ratio_estimate,
 )
@@ -175,22 +175,19 @@ def block_estimate(
     variance, df = moderate(observed, len(contrasts) - 1, expected, PRIOR.run_df)
     if disturbed:
         variance, df = max(observed, expected), len(contrasts) - 1.0
-    se = math.sqrt(variance / len(contrasts))
-    log_ratio = fmean(contrasts)
-    reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
-    return Estimate(
-        ratio=math.exp(log_ratio),
-        low=math.exp(log_ratio - reach),
-        high=math.exp(log_ratio + reach),
-        confidence=confidence,
-        n_current=sum(run.samples for _, b in runs for run in b),
-        n_baseline=sum(run.samples for a, _ in runs for run in a),
-        note=None,
+    of_mean = variance / len(contrasts)
+    return log_estimate(
+        fmean(contrasts),
+        of_mean,
+        df,
+        counts=(
+            sum(run.samples for _, b in runs for run in b),
+            sum(run.samples for a, _ in runs for run in a),
+        ),
         baseline_runs=sum(len(a) for a, _ in runs),
-        se_log=se,
-        df=df,
         sample_variance=sample_variance,
-        fixed_variance=se * se,
+        fixed_variance=of_mean,
+        confidence=confidence,
     )
 
 

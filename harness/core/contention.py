@@ -15,6 +15,7 @@ Key = TypeVar("Key", str, int)
 Kind = Literal["cpu", "steal", "rival", "gpu", "memory", "swap", "power"]
 GRAIN_S = 0.02  # a difference of two CPU counters of 10 ms grain is off by up to this much
 UNNAMED_SHARE = 0.1  # below this part of the others, even the largest named process isn't the cause
+LISTED_CAUSES = 4  # a build that starts fifty programs is one disturbance, not fifty lines
 NAMED_SHARE = 0.8  # one process makes up this much of the others: it alone is named
 
 
@@ -64,8 +65,7 @@ class Contention:
 
     def message(self, during: str = "") -> str:
         """One line, for example `contention: firefox used 38 % of the CPU … during prefill`."""
-        what = "; ".join(cause.message for cause in self.causes)
-        return f"contention: {what}" + (f" during {during}" if during else "")
+        return f"contention: {_listed(self.causes)}" + (f" during {during}" if during else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Summary:
             return f"no contention in {self.watched_s:.0f} s watched"
         return (
             f"{self.contended_s:.0f} of {self.watched_s:.0f} s contended, "
-            f"at worst: {'; '.join(cause.message for cause in self.worst.causes)}"
+            f"at worst: {_listed(self.worst.causes)}"
         )
 
 
@@ -142,7 +142,7 @@ def busy(readings: Sequence[Reading], thresholds: Thresholds = DEFAULT) -> str |
     found = find(readings, readings[0].start_ns, readings[-1].end_ns, thresholds)
     if found is None:
         return None
-    return "the machine is busy: " + "; ".join(cause.message for cause in found.causes)
+    return f"the machine is busy: {_listed(found.causes)}"
 
 
 def summarise(readings: Sequence[Reading], thresholds: Thresholds = DEFAULT) -> Summary:
@@ -363,6 +363,13 @@ def _power(window: _Window, first: Reading) -> Cause | None:
             text = f"the power profile changed from {was.power_profile} to {now.power_profile}"
             return Cause("power", 1.0, text)
     return None
+
+
+def _listed(causes: Sequence[Cause]) -> str:
+    """The worst few in words, and how many more there were."""
+    said = [cause.message for cause in causes[:LISTED_CAUSES]]
+    more = len(causes) - len(said)
+    return "; ".join([*said, *([f"and {more} more"] if more else [])])
 
 
 def _of_cpus(cpus: float, of: int) -> str:

@@ -4,19 +4,14 @@ The control is the same small request at depth 0 before and after the climb (A-B
 reason to change; if it does, what was measured between is a mixture of two machines.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from scipy import special, stats
-
-from harness.core.noise import PRIOR, NoisePrior, moderate
-from harness.core.stats import CONFIDENCE, Unjudgeable, same_run_ratio
+from harness.core.noise import PRIOR, NoisePrior
+from harness.core.stats import Unjudgeable, same_run_ratio
 
 State = Literal["steady", "drifted", "unclear"]
-MIN_SERIES = 4
 
 DRIFT_CONFIDENCE = 0.99
 """Stricter than a cell's: naming drift costs every cell of the run its verdict."""
@@ -67,38 +62,6 @@ def drift_between(
     if isinstance(ratio, Unjudgeable):
         return Unjudgeable(f"controls: {ratio.reason}", ratio.needed)
     return _drift(ratio.ratio, ratio.low, ratio.high, confidence, band, len(before) + len(after))
-
-
-def drift_series(
-    values: Sequence[float],
-    *,
-    band: float,
-    confidence: float = CONFIDENCE,
-    prior: NoisePrior = PRIOR,
-) -> Drift | Unjudgeable:
-    """Drift over a series of controls in the order they were measured, first to last.
-
-    A straight line through their logarithms; its residual spread is moderated by the prior's. For
-    looking at a series afterwards, hence at the usual confidence.
-    """
-    if any(not (math.isfinite(v) and v > 0.0) for v in values):
-        return Unjudgeable("a control is zero, negative or not a number", "samples above zero")
-    count = len(values)
-    if count < MIN_SERIES:
-        return Unjudgeable(f"a series of {count} control(s)", f"at least {MIN_SERIES}")
-    place = np.linspace(0.0, 1.0, count)
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    line = stats.linregress(place, logs)
-    residual = logs - (line.intercept + line.slope * place)
-    own_df = count - 2
-    variance, df = moderate(
-        float((residual**2).sum()) / own_df, own_df, prior.sample_sd**2, prior.sample_df
-    )
-    se = math.sqrt(variance / float(((place - place.mean()) ** 2).sum()))
-    reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
-    slope = float(line.slope)
-    low, high = math.exp(slope - reach), math.exp(slope + reach)
-    return _drift(math.exp(slope), low, high, confidence, band, count)
 
 
 def _drift(

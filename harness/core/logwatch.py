@@ -146,12 +146,6 @@ def normalise(line: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def new_warnings(baseline: Iterable[str], current: LogFindings) -> tuple[Warn, ...]:
-    """Warnings of `current` whose normalised text is not among the baseline's."""
-    known = set(baseline)
-    return tuple(warning for warning in current.warnings if warning.text not in known)
-
-
 def telling(lines: Iterable[str]) -> tuple[str, ...]:
     """The lines that warn, fail, or fit a pattern, in order."""
     return tuple(line for line in lines if _tells(line))

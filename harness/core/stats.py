@@ -168,22 +168,50 @@ def same_run_ratio(
     upper, lower = summarise(_logs(numerator)), summarise(_logs(denominator))
     variance, df = pooled_spread([upper, lower], prior)
     fixed = variance * location_share(lower.samples)
-    se = math.sqrt(variance * location_share(upper.samples) + fixed)
     log_ratio = upper.location - lower.location
+    return log_estimate(
+        log_ratio,
+        variance * location_share(upper.samples) + fixed,
+        df,
+        counts=(upper.samples, lower.samples),
+        baseline_runs=1,
+        sample_variance=variance * location_share(upper.samples) * upper.samples,
+        fixed_variance=fixed,
+        confidence=confidence,
+    )
+
+
+def log_estimate(
+    log_ratio: float,
+    variance: float,
+    df: float,
+    *,
+    counts: tuple[int, int],
+    baseline_runs: int,
+    sample_variance: float,
+    fixed_variance: float,
+    confidence: float,
+    note: str | None = None,
+) -> Estimate:
+    """The ratio with its interval, from its logarithm, that one's variance and Student's `df`.
+
+    `counts` are the samples of this run and of the baseline; the rest is as in `Estimate`.
+    """
+    se = math.sqrt(variance)
     reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
     return Estimate(
         ratio=math.exp(log_ratio),
         low=math.exp(log_ratio - reach),
         high=math.exp(log_ratio + reach),
         confidence=confidence,
-        n_current=upper.samples,
-        n_baseline=lower.samples,
-        note=None,
-        baseline_runs=1,
+        n_current=counts[0],
+        n_baseline=counts[1],
+        note=note,
+        baseline_runs=baseline_runs,
         se_log=se,
         df=df,
-        sample_variance=variance * location_share(upper.samples) * upper.samples,
-        fixed_variance=fixed,
+        sample_variance=sample_variance,
+        fixed_variance=fixed_variance,
     )
 
 
@@ -207,31 +235,24 @@ def combine(
     towards `run_variance`.
     """
     runs = len(baseline)
-    n_current, n_baseline = counts
     between, between_df = between_runs(baseline, base_within, run_variance, prior)
     terms = (
-        (sample_variance / n_current, sample_df),
+        (sample_variance / counts[0], sample_df),
         (base_within / runs, base_df),
         (between * (1.0 + 1.0 / runs), between_df),
     )
     variance = sum(v for v, _ in terms)
     df = variance**2 / sum(v**2 / d for v, d in terms)
-    se = math.sqrt(variance)
-    log_ratio = current - float(np.mean(baseline))
-    reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
-    return Estimate(
-        ratio=math.exp(log_ratio),
-        low=math.exp(log_ratio - reach),
-        high=math.exp(log_ratio + reach),
-        confidence=confidence,
-        n_current=n_current,
-        n_baseline=n_baseline,
-        note=_thin_baseline(runs, prior),
+    return log_estimate(
+        current - float(np.mean(baseline)),
+        variance,
+        df,
+        counts=counts,
         baseline_runs=runs,
-        se_log=se,
-        df=df,
         sample_variance=sample_variance,
-        fixed_variance=variance - sample_variance / n_current,
+        fixed_variance=variance - sample_variance / counts[0],
+        confidence=confidence,
+        note=_thin_baseline(runs, prior),
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -10,7 +9,7 @@ from harness.core.compare import Compared
 from harness.core.metrics import Metric
 from harness.core.outcomes import CellVerdict
 from harness.report.terminal import STYLES
-from harness.report.text import inert, rendered
+from harness.report.text import inert, plain_table, rendered
 
 
 def comparison_text(
@@ -48,7 +47,7 @@ def _reasons(compared: Compared) -> Iterator[tuple[str, str]]:
 
 
 def _table(compared: Compared) -> Table:
-    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    table = plain_table()
     for name in ("depth", "metric", "A", "B", "B against A", "interval", "outcome"):
         justify = "left" if name in ("metric", "outcome") else "right"
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +13,7 @@ from harness.core.metrics import GENERATION, MEMORY, PREFILL, TTFT
 from harness.core.records import Rung, RunRecord
 from harness.core.verdict import RunVerdict
 from harness.report.terminal import STYLES
-from harness.report.text import inert, rendered
+from harness.report.text import inert, plain_table, rendered
 
 _MIB = 2**20
 DISTURBED = "*"
@@ -62,7 +61,7 @@ def _said(results: Sequence[ArmResult]) -> Iterator[tuple[str, str]]:
 
 
 def _table(results: Sequence[ArmResult]) -> Table:
-    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    table = plain_table()
     drafting = any(_acceptance(rung) for _, rung in _rungs(results))
     columns = (
         *("depth", "arm", "prefill tok/s", "generation tok/s", "warm TTFT ms", "memory GiB"),

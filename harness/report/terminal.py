@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from harness.core.records import REGAINED, RESUMED, RunRecord
 from harness.core.verdict import RunVerdict
 from harness.report.heatmap_text import heatmap_lines
 from harness.report.sparkline import prefill_line
-from harness.report.text import inert, rendered
+from harness.report.text import inert, plain_table, rendered
 
 STYLES: dict[Outcome, str] = {
     "PASS": "green",
@@ -112,7 +111,7 @@ def _absence(cells: list[CellVerdict]) -> str:
 
 
 def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
-    table = Table(box=box.ASCII, show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("depth", justify="right", no_wrap=True)
     table.add_column("metric", no_wrap=True)
     table.add_column("measured", justify="right", no_wrap=True)

@@ -3,7 +3,9 @@
 import io
 import re
 
+from rich import box
 from rich.console import Console, RenderableType
+from rich.table import Table
 
 _PLAIN = str.maketrans(
     {
@@ -47,6 +49,11 @@ def encodable(text: str, encoding: str | None) -> str:
     except LookupError:
         return text.translate(_PLAIN).encode("ascii", "replace").decode()
     return text
+
+
+def plain_table(*columns: str) -> Table:
+    """A table of ASCII lines with these columns."""
+    return Table(*columns, box=box.ASCII, show_edge=False, pad_edge=False)
 
 
 def rendered(what: RenderableType, *, width: int, color: bool, encoding: str | None) -> str:

@@ -141,6 +141,14 @@ def test_a_rival_counts_when_it_starts_or_computes_but_not_when_it_waits() -> No
     assert find(readings, 4 * S, 9 * S) is None  # it has been there since, idle
 
 
+def test_of_many_causes_the_worst_few_are_said() -> None:
+    many = tuple(Rival(100 + n, "llama-bench", since_ns=S // 2) for n in range(50))
+    found = find([reading(0, rivals=many)], 0, S)
+    assert found is not None
+    assert len(found.causes) == 50
+    assert found.message().endswith("llama-bench (PID 103) was started; and 46 more")
+
+
 def test_gpu_use_is_averaged_over_the_readings_that_could_tell() -> None:
     use = (GpuUse(9, "blender", 0.4),)
     assert kinds(reading(0, gpu=use), reading(1, gpu=None)) == ["gpu"]
