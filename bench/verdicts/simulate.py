@@ -8,13 +8,15 @@ from scipy import stats as sp_stats
 
 from bench.verdicts.noise import Scenario, Source
 from harness.core.curve import curve_estimate, decide_curve
-from harness.core.drift import Drift, drift_between
+from harness.core.drift import Drift, could_explain, drift_between
 from harness.core.stats import (
+    CONFIRMED_SAMPLES,
     Decision,
     Estimate,
     Unjudgeable,
     decide,
     needed_repeats,
+    open_question,
     ratio_estimate,
     significant_in_run,
 )
@@ -62,8 +64,10 @@ class Tally:
         return float(test.proportion_ci(confidence, method="exact").high)
 
 
-def next_repeats(estimate: Estimate, design: Design) -> int:
-    """How many repeats to have next for an undecided cell."""
+def next_repeats(decision: Decision, estimate: Estimate, design: Design) -> int:
+    """How many repeats to have next for an undecided cell, or to confirm a change."""
+    if decision != "UNDECIDED":
+        return min(CONFIRMED_SAMPLES, design.repeats_max)
     wanted = needed_repeats(estimate, band=BAND, limit=design.repeats_max).repeats
     return min(wanted or 2 * estimate.n_current, design.repeats_max)
 
@@ -88,12 +92,12 @@ def _samples_cell(source: Source, log_effect: float, design: Design) -> tuple[st
         for _ in range(design.baseline_runs)
     ]
     drift, run = source.drift(), source.run_effect()
-    if drift:
-        controls = drift_between(
-            source.samples(CONTROLS, run), source.samples(CONTROLS, run + drift), band=BAND
-        )
-        if isinstance(controls, Drift) and controls.state == "drifted":
-            return "DRIFT", design.repeats
+    controls = drift_between(
+        source.samples(CONTROLS, run), source.samples(CONTROLS, run + drift), band=BAND
+    )
+    assert isinstance(controls, Drift)
+    if controls.state == "drifted":
+        return "DRIFT", design.repeats
     level = log_effect + run + drift * source.place()
     current = source.samples(design.repeats_max, level)
     count = design.repeats
@@ -102,9 +106,14 @@ def _samples_cell(source: Source, log_effect: float, design: Design) -> tuple[st
         if isinstance(estimate, Unjudgeable):
             return "UNDECIDED", count
         decision = decide(estimate, band=BAND, direction="higher")
-        if decision != "UNDECIDED" or count >= design.repeats_max:
-            return decision, count
-        count = next_repeats(estimate, design)
+        if count < design.repeats_max and open_question(decision, estimate):
+            count = next_repeats(decision, estimate, design)
+            continue
+        if decision != "PASS" and could_explain(
+            controls, estimate.low, estimate.high, band=BAND, direction="higher"
+        ):
+            return "DRIFT", count
+        return decision, count
 
 
 def curve_cells(
@@ -144,7 +153,7 @@ def curve_cells(
 
 
 def best_possible_power(
-    sd: float, effect: float, repeats: int, baseline_samples: int, error: float = 0.025
+    sd: float, effect: float, repeats: int, baseline_samples: int, error: float = 0.05
 ) -> float:
     """Power of the best rule on normal repeats of known spread, `error` at the band's edge.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.core.metrics import Direction
 from harness.core.noise import PRIOR, NoisePrior
 from harness.core.stats import Unjudgeable, same_run_ratio
 
@@ -62,6 +63,23 @@ def drift_between(
     if isinstance(ratio, Unjudgeable):
         return Unjudgeable(f"controls: {ratio.reason}", ratio.needed)
     return _drift(ratio.ratio, ratio.low, ratio.high, confidence, band, len(before) + len(after))
+
+
+def could_explain(
+    drift: Drift, low: float, high: float, *, band: float, direction: Direction
+) -> bool:
+    """Whether a ratio from `low` to `high` lies beyond the band only by what the controls moved.
+
+    A cell is measured somewhere between the controls, so half of their change is taken off it,
+    even where their scatter leaves open whether they changed. A change of theirs within `limit`
+    explains nothing.
+    """
+    if abs(drift.share) <= drift.limit:
+        return False
+    faster = 1.0 + drift.share / 2.0
+    expected = faster if direction == "higher" else 1.0 / faster
+    below, above = high < 1.0 - band, low > 1.0 + band
+    return (below and high / expected >= 1.0 - band) or (above and low / expected <= 1.0 + band)
 
 
 def _drift(

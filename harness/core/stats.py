@@ -28,7 +28,13 @@ from harness.core.noise import (
 
 Decision = Literal["PASS", "IMPROVED", "REGRESSED", "UNDECIDED"]
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.90
+"""Two one-sided tests at 5 %, one for each edge of the band (Schuirmann 1987,
+doi:10.1007/BF01068419)."""
+SHARE_CONFIDENCE = 0.95
+"""Shares of right answers have no band around them, so their interval alone keeps noise away."""
+CONFIRMED_SAMPLES = 6
+"""Of three samples two may have gone astray together, of six hardly four."""
 RUN_LEVEL = 0.01
 MIN_SAMPLES = 2
 MIN_BASELINE_RUNS = 2
@@ -273,13 +279,19 @@ def decide(estimate: Estimate, *, band: float, direction: Direction) -> Decision
     return "UNDECIDED"
 
 
+def open_question(decision: Decision, estimate: Estimate) -> bool:
+    """Whether more samples are worth taking: undecided, or a change that rests on a few."""
+    changed = decision in ("REGRESSED", "IMPROVED")
+    return decision == "UNDECIDED" or (changed and estimate.n_current < CONFIRMED_SAMPLES)
+
+
 def proportion_estimate(
     successes: int,
     trials: int,
     base_successes: int,
     base_trials: int,
     *,
-    confidence: float = CONFIDENCE,
+    confidence: float = SHARE_CONFIDENCE,
 ) -> ProportionEstimate | Unjudgeable:
     """Newcombe's hybrid score interval (1998, method 10) of the difference of two shares.
 

@@ -11,7 +11,7 @@ from statistics import median
 from harness.core.baseline import Baseline, log_warnings
 from harness.core.cells import Samples, disturbances, samples_of, values_of
 from harness.core.curve import curve_estimate, decide_curve
-from harness.core.drift import Drift
+from harness.core.drift import Drift, could_explain
 from harness.core.leak import growth_at
 from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.core.outcomes import (
@@ -36,6 +36,7 @@ from harness.core.stats import (
     Estimate,
     Unjudgeable,
     decide,
+    open_question,
     ratio_estimate,
     significant_in_run,
 )
@@ -95,7 +96,7 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     cells = hold_run_level(cells)
     if pace := pace_moved(record, baseline, bands[PREFILL.name]):
         cells = [_withheld(cell, "pace", pace) for cell in cells]
-    cells = [_unless_steady(cell, record, moved) for cell in cells]
+    cells = [_unless_steady(cell, record, moved, bands) for cell in cells]
     steadiness = tuple(drift for found in moved.values() for drift in found)
     return RunVerdict(tuple(cells), steadiness, differences(record, baseline))
 
@@ -107,8 +108,8 @@ def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[
     mine, runs = samples_of(rung), baseline.samples(rung.depth)
     wanted = set()
     for metric in (PREFILL, GENERATION, TTFT):
-        decision, _, _ = _compare(metric, mine, runs, bands[metric.name])
-        if decision == "UNDECIDED":
+        decision, estimate, _ = _compare(metric, mine, runs, bands[metric.name])
+        if isinstance(estimate, Unjudgeable) or open_question(decision, estimate):
             wanted.add(metric.name)
     return frozenset(wanted)
 
@@ -268,13 +269,16 @@ def _change(cell: CellVerdict) -> str:
 
 
 def _unless_steady(
-    cell: CellVerdict, record: RunRecord, moved: Mapping[int, Sequence[Drift]]
+    cell: CellVerdict, record: RunRecord, moved: Mapping[int, Sequence[Drift]], bands: Bands
 ) -> CellVerdict:
     """A cell, taken back if the controls around its own sitting moved or are not there."""
     rung = record.rung(cell.depth)
     sitting = rung.sitting if rung is not None else record.sittings
     worst = next((d for d in moved.get(sitting, ()) if d.state == "drifted"), None)
     why = worst.sentence if worst is not None else None
+    if why is None:
+        why = next((d.sentence for d in moved.get(sitting, ()) if _explains(d, cell, bands)), None)
+        why = why and f"{why}, and half of that would explain it"
     if why is None and sitting == record.sittings:
         why = unclosed(record)
     if sitting < record.sittings and sitting not in moved:
@@ -284,6 +288,18 @@ def _unless_steady(
     if sitting < record.sittings:
         why = f"it was measured in sitting {sitting} of {record.sittings}, and {why}"
     return _withheld(cell, "drift", why)
+
+
+def _explains(drift: Drift, cell: CellVerdict, bands: Bands) -> bool:
+    if cell.low is None or cell.high is None:
+        return False
+    return could_explain(
+        drift,
+        1.0 + cell.low,
+        1.0 + cell.high,
+        band=bands[cell.metric.name],
+        direction=cell.metric.direction,
+    )
 
 
 def _withheld(cell: CellVerdict, code: str, why: str) -> CellVerdict:

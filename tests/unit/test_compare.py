@@ -127,7 +127,7 @@ def test_disturbed_samples_count_by_their_own_spread_alone() -> None:
         found = block_estimate(blocks, disturbed=True)
         assert isinstance(found, Estimate)
         named += not found.low <= 1.0 <= found.high
-    assert named <= 24  # 5 % expected; without this rule a third of them were named
+    assert named <= 45  # 10 % expected; without this rule a third of them were named
     sandwich: Block = ([[100.0, 101.0]] * 2, [[300.0, 301.0]])
     assert isinstance(block_estimate([sandwich], disturbed=True), Unjudgeable)
 

@@ -309,7 +309,7 @@ def test_the_repeats_proposed_would_decide_at_the_same_noise(
         return
     assert estimate.n_current < repeats <= limit
     se = math.sqrt(estimate.fixed_variance + estimate.sample_variance / repeats)
-    reach = float(scipy_stats.t.ppf(0.975, estimate.df)) * se
+    reach = float(scipy_stats.t.ppf(0.95, estimate.df)) * se
     log_ratio = math.log(estimate.ratio)
     edges = (math.log(0.9), math.log(1.1))
     assert all(not log_ratio - reach < edge < log_ratio + reach for edge in edges)
