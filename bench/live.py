@@ -3,7 +3,8 @@
 `python -m bench.live --ctx 8192` makes a baseline of six runs of the embedded server, then counts
 the outcomes of further runs: unchanged, with the server stopped for a share of the time (SIGSTOP
 and SIGCONT, so that it is slower by that share and nothing else runs), and with a busy loop on the
-machine. It needs a quiet machine and says how quiet it was.
+machine. It needs a quiet machine, says how quiet it was, and before each run waits for the pace at
+which it began: a virtual machine is now and then given other cores.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from harness import campaign as campaign_module
@@ -27,6 +29,7 @@ from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.cells import disturbances
 from harness.core.metrics import METRICS
 from harness.core.verdict import RunVerdict
+from harness.machine.pace import measure_pace
 from harness.machine.watch import MachineWatcher
 from harness.serving.session import Session
 from harness.settings import Settings, load
@@ -34,6 +37,7 @@ from harness.store.baselines import write_baseline
 
 PERIOD_S = 0.020
 SPEED = ("prefill", "generation", "ttft")
+SAME_PACE = 0.2
 TIMING_THE_MACHINE = threading.Event()
 
 
@@ -132,6 +136,28 @@ def run(
     return campaign, verdict
 
 
+class Pace:
+    """Waits until the machine is as fast as when the first run began; `waited_s` in all."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._first = {name: median(values) for name, values in measure_pace().items()}
+        self.waited_s = 0.0
+
+    def wait(self) -> None:
+        """Wait, at most so long a run: what a run says of another pace is not asked here."""
+        since_s = time.perf_counter()
+        while (
+            any(
+                abs(median(values) / self._first[name] - 1.0) > SAME_PACE
+                for name, values in measure_pace().items()
+            )
+            and time.perf_counter() - since_s < self._patience_s
+        ):
+            time.sleep(2.0)
+        self.waited_s += time.perf_counter() - since_s
+
+
 def tally(verdicts: list[RunVerdict], marked: int) -> str:
     """Outcomes by metric over all runs and rungs."""
     lines = []
@@ -169,6 +195,7 @@ def main() -> None:
     parser.add_argument("--slowed", type=int, default=10)
     parser.add_argument("--by", type=float, default=0.20)
     parser.add_argument("--intruder", type=int, default=10)
+    parser.add_argument("--patience", type=float, default=180.0, help="seconds a run for the pace")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -178,7 +205,9 @@ def main() -> None:
         if options.keep is not None:
             settings = settings.model_copy(update={"results": options.keep.resolve()})
         records = []
+        pace = Pace(options.patience)
         for _ in range(options.baseline_runs):
+            pace.wait()
             campaign, _ = run(settings)
             record = campaign.record()
             assert record is not None
@@ -195,6 +224,7 @@ def main() -> None:
         ):
             verdicts, marked = [], 0
             for _ in range(count):
+                pace.wait()
                 campaign, verdict = run(settings, slow=slow, busy=busy)
                 verdicts.append(verdict)
                 record = campaign.record()
@@ -203,6 +233,7 @@ def main() -> None:
                     disturbances(rung, METRICS[name]) for rung in record.rungs for name in SPEED
                 )
             print(f"{title}:\n{tally(verdicts, marked)}", flush=True)
+        print(f"waited {pace.waited_s:.0f} s for the machine's own pace")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,12 @@ class Comparison:
             if self._short:
                 for block in range(most_blocks):
                     self._visit_in_order(BLOCK, block, self._short[-1])
-                    if block + 1 >= blocks and not undecided(self.judged()):
+                    compared = self.judged()
+                    if block in compared.moved:
+                        why = compared.moved[block]
+                        self._reporter.say(f"block {block + 1}: {why}; its speeds don't count")
+                    steady = block + 1 - len(compared.moved)
+                    if steady >= blocks and not undecided(compared):
                         break
             if self._depths != self._short:
                 self._visit_in_order(SANDWICH, most_blocks, self._depths[-1])

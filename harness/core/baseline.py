@@ -7,6 +7,7 @@ import re
 from pydantic import Field
 
 from harness.core.cells import Samples, samples_of
+from harness.core.pace import pooled_pace
 from harness.core.probe_scores import ProbeScore, scores_of
 from harness.core.records import Header, RunRecord, Strict
 
@@ -95,13 +96,6 @@ def log_warnings(record: RunRecord) -> tuple[str, ...]:
     return tuple(record.event_data("server_log").get("warnings", ()))
 
 
-def pace_of(record: RunRecord) -> dict[str, tuple[float, ...]]:
-    """All samples of the machine's own pace in a run, by name (units as in the record)."""
-    paces = [e.data for e in record.events if e.code == "pace"]
-    names = sorted({name for data in paces for name in data if name != "position"})
-    return {name: tuple(v for data in paces for v in data.get(name, ())) for name in names}
-
-
 def accepted(record: RunRecord, accepted_at: str, reason: str | None) -> AcceptedRun:
     """A run in the form a baseline keeps."""
     header = record.header
@@ -115,7 +109,7 @@ def accepted(record: RunRecord, accepted_at: str, reason: str | None) -> Accepte
         noted=header.server.noted,
         reason=reason,
         warnings=log_warnings(record),
-        pace=pace_of(record),
+        pace=pooled_pace(record),
         cells={r.depth: samples_of(r) for r in record.rungs if r.failure is None},
         probes=scores_of(record),
     )

@@ -15,9 +15,10 @@ from typing import Literal
 import numpy as np
 
 from harness.core.cells import Samples, disturbances, samples_of, values_of
-from harness.core.metrics import METRICS, RETRIEVAL, Metric
+from harness.core.metrics import METRICS, PREFILL, RETRIEVAL, Metric
 from harness.core.noise import PRIOR, location_share, moderate, pooled_spread, summarise
 from harness.core.outcomes import CellVerdict
+from harness.core.pace import changed_between
 from harness.core.records import RunRecord
 from harness.core.stats import (
     CONFIDENCE,
@@ -29,7 +30,7 @@ from harness.core.stats import (
     proportion_estimate,
     ratio_estimate,
 )
-from harness.core.verdict import hold_run_level
+from harness.core.verdict import SPEED, hold_run_level
 
 Side = Literal["A", "B"]
 BLOCK: tuple[Side, ...] = ("A", "B", "B", "A")
@@ -50,10 +51,14 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The cells, B against A, and how often each arm was visited."""
+    """The cells, B against A, and how often each arm was visited.
+
+    `moved` says how the machine changed during a block whose speeds therefore don't count.
+    """
 
     cells: tuple[CellVerdict, ...]
     visits: Mapping[Side, int]
+    moved: Mapping[int, str]
 
     @property
     def exit_code(self) -> int:
@@ -97,30 +102,42 @@ def judge_arms(
     """
     wanted = [METRICS[name] for name in metrics]
     depths = sorted({r.depth for v in visits for r in v.record.rungs})
+    moved = moved_blocks(visits, bands.get(PREFILL.name, PREFILL.band))
     cells = []
     for depth in depths:
         reached = [v for v in visits if (rung := v.record.rung(depth)) and rung.failure is None]
         if {v.side for v in reached} != {"A", "B"}:
             continue
         broken = _broken_answers(reached, depth)
+        steady = [v for v in reached if v.block not in moved]
         for metric in wanted:
-            cell = (
-                _retrieval(reached, depth)
-                if metric is RETRIEVAL
-                else _cell(metric, reached, depth, bands[metric.name], contended=contended)
-            )
-            if broken and metric.kind in ("speed", "latency"):
+            counted = steady if metric.kind in SPEED else reached
+            if metric is RETRIEVAL:
+                cell = _retrieval(reached, depth)
+            elif {v.side for v in counted} == {"A", "B"}:
+                cell = _cell(metric, counted, depth, bands[metric.name], contended=contended)
+            else:
+                why = "; ".join(dict.fromkeys(moved.values()))
+                cell = CellVerdict(depth, metric, "INCONCLUSIVE", "pace", why)
+            if broken and metric.kind in SPEED:
                 cell = replace(cell, outcome="INVALID", code="answers", message=broken)
             cells.append(cell)
     counts: dict[Side, int] = {"A": 0, "B": 0}
     for visit in visits:
         counts[visit.side] += 1
-    return Compared(tuple(hold_run_level(cells)), counts)
+    return Compared(tuple(hold_run_level(cells)), counts, moved)
+
+
+def moved_blocks(visits: Sequence[Visit], band: float) -> dict[int, str]:
+    """Blocks during which the machine itself changed its pace, and how; no speed of them counts."""
+    blocks = dict.fromkeys(v.block for v in visits)
+    found = {b: changed_between([v.record for v in visits if v.block == b], band) for b in blocks}
+    return {block: said for block, said in found.items() if said is not None}
 
 
 def undecided(compared: Compared) -> bool:
     """Whether another block could decide more: some cell hangs on noise or too few samples."""
-    codes = ("noise", "together", "few_blocks", "contention")
+    codes = ("noise", "together", "few_blocks", "contention", "pace")
     return any(c.outcome == "INCONCLUSIVE" and c.code in codes for c in compared.cells)
 
 

@@ -5,18 +5,17 @@ from dataclasses import replace
 from statistics import median
 
 from harness.core import laws
-from harness.core.baseline import Baseline, pace_of
+from harness.core.baseline import Baseline
 from harness.core.cells import generation_rate, prefill_rate, samples_of
 from harness.core.drift import DRIFT_CONFIDENCE, Drift, drift_between
 from harness.core.metrics import GENERATION, PREFILL, TTFT, Metric
+from harness.core.pace import off_pace, on_cpu, pooled_pace
 from harness.core.records import Control, Failure, Generation, Prefill, Rung, RunRecord
 from harness.core.sittings import bracket, read_so_far
-from harness.core.stats import Unjudgeable, ratio_estimate
+from harness.core.stats import Unjudgeable
 
 MIN_CONTROL_MS = 50.0
 """A control's prefill shorter than this says nothing of drift."""
-CACHED_BYTES = 2**28
-"""The caches of a large CPU hold up to this much; the speed of its memory hardly matters then."""
 UNCACHED_BYTES = 2**30
 """No CPU's caches hold weights of this size."""
 MIN_SERVER_MS = 1.0
@@ -72,9 +71,9 @@ def _bandwidth_law(record: RunRecord, rung: Rung) -> laws.Violation | None:
     Only where the weights are too large for any CPU's caches; the memory's speed is that of this
     run's own pace (a copy reads and writes), which caches make too high, never too low.
     """
-    log, copies = record.event_data("server_log"), pace_of(record).get("copy")
+    log, copies = record.event_data("server_log"), pooled_pace(record).get("copy")
     weights = log.get("weight_bytes_per_token")
-    if not copies or not _on_cpu(record) or not weights or weights < UNCACHED_BYTES:
+    if not copies or not on_cpu(record) or not weights or weights < UNCACHED_BYTES:
         return None
     kv = (log.get("kv") or {}).get("bytes_per_token") or 0
     rates = samples_of(rung).generation_tok_s
@@ -137,39 +136,10 @@ def _cut_short(record: RunRecord) -> bool:
 
 
 def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> str | None:
-    """Why speeds cannot be compared: the machine itself is not as fast as it was.
-
-    Only for servers known to compute on the CPU, whose speed the pace is a measure of. Says so when
-    a pace differs from the accepted runs' by more than half the band, told from zero. The pace of
-    copying says nothing of a server whose weights and KV cache fit into a CPU's caches.
-    """
-    if baseline is None or not _on_cpu(record):
+    """Why speeds cannot be compared with the baseline's: the machine's own pace is another."""
+    if baseline is None:
         return None
-    for name, mine in pace_of(record).items():
-        if name == "copy" and _in_caches(record):
-            continue
-        theirs = [run.pace.get(name, ()) for run in baseline.runs]
-        ratio = ratio_estimate(mine, theirs, confidence=DRIFT_CONFIDENCE)
-        if isinstance(ratio, Unjudgeable):
-            continue
-        if abs(ratio.change) > band / 2 and not ratio.low <= 1.0 <= ratio.high:
-            return (
-                f"the machine itself is {ratio.change:+.0%} off its pace in the baseline (a fixed "
-                f"computation without any server: {name}, {ratio.low - 1:+.0%} to "
-                f"{ratio.high - 1:+.0%})"
-            )
-    return None
-
-
-def _in_caches(record: RunRecord) -> bool:
-    log = record.event_data("server_log")
-    weights, kv = log.get("weight_bytes_per_token"), log.get("kv") or {}
-    cache = kv.get("theory_bytes")
-    return weights is not None and cache is not None and weights + cache < CACHED_BYTES
-
-
-def _on_cpu(record: RunRecord) -> bool:
-    return record.event_data("server_log").get("on_gpu") is False
+    return off_pace(record, [run.pace for run in baseline.runs], band)
 
 
 def drifts(record: RunRecord, bands: Mapping[str, float]) -> dict[int, tuple[Drift, ...]]:

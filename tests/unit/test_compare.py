@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from harness.core.compare import (
 from harness.core.metrics import METRICS
 from harness.core.records import Rung, RunRecord
 from harness.core.stats import Estimate, Unjudgeable
-from tests.unit.made_up import ask, generation, header
+from tests.unit.made_up import ask, generation, header, pace, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}
 Block = tuple[list[list[float]], list[list[float]]]
@@ -209,6 +210,23 @@ def test_disturbed_visits_do_not_count() -> None:
     ]
     (cell,) = judge_arms(slow, BANDS, ["generation"], contended=True).cells
     assert cell.outcome == "REGRESSED"
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_block_in_which_the_machine_changed_does_not_count(on_gpu: bool) -> None:
+    visits = []
+    for block in range(4):
+        for place, side in enumerate(BLOCK):
+            moved = block == 3 and place > 1
+            made = visit(side, block, [(150.0 if moved else 100.0) + x for x in (0, 1, 2)])
+            events = (pace([20.0 if moved else 10.0] * 3), server_log(on_gpu=on_gpu))
+            visits.append(replace(made, record=made.record.model_copy(update={"events": events})))
+    compared = judge_arms(visits, BANDS, ["generation"])
+    assert set(compared.moved) == (set() if on_gpu else {3})
+    assert compared.cells[0].n_baseline == (24 if on_gpu else 18)
+    only = judge_arms(visits[-4:], BANDS, ["generation"])
+    assert undecided(only)
+    assert (only.cells[0].code == "pace") == (not on_gpu)
 
 
 def test_depths_that_one_arm_did_not_reach_are_left_out() -> None:

@@ -192,6 +192,14 @@ def test_a_faster_machine_is_no_improvement() -> None:
     assert "would be IMPROVED" in found.message
 
 
+def test_a_machine_that_changed_in_mid_run_is_off_its_pace() -> None:
+    """Half of the samples, pooled with the others, would only have widened the interval."""
+    then = record(rung(), events=[STEADY])
+    events = [pace((10.0, 10.1, 9.9)), pace((20.0, 20.1, 19.9)), server_log(on_gpu=False)]
+    found = cell(record(rung(), events=events), baseline_of(then, then), "generation")
+    assert (found.outcome, found.code) == ("INCONCLUSIVE", "pace")
+
+
 def test_depth_zero_slower_than_at_depth_is_impossible() -> None:
     """Seed 1 saw it when another server had started in the middle of a run."""
     controls = [control("before", (60.0, 61.0, 59.0)), control("after", (60.0, 61.0, 59.0))]
@@ -348,8 +356,13 @@ def test_generation_faster_than_memory_can_be_read_is_impossible(
     assert (found.code == "impossible") == impossible, found.message
 
 
-@pytest.mark.parametrize(("weights_mib", "withheld"), [(6, False), (2000, True)])
-def test_a_slower_memory_withholds_only_what_reads_memory(weights_mib: int, withheld: bool) -> None:
+@pytest.mark.parametrize(
+    ("weights_mib", "now", "withheld"),
+    [(6, 230.0, False), (2000, 230.0, True), (6, 620.0, True), (6, 145.0, True)],
+)
+def test_a_slower_memory_withholds_what_reads_memory_and_other_cores_all(
+    weights_mib: int, now: float, withheld: bool
+) -> None:
     def measured(copies: list[float]) -> RunRecord:
         log = server_log(on_gpu=False)
         log.data["weight_bytes_per_token"] = weights_mib * 2**20
@@ -357,6 +370,6 @@ def test_a_slower_memory_withholds_only_what_reads_memory(weights_mib: int, with
         data = {"position": "before", "copy": copies}
         return record(rung(), events=[Event(code="pace", message="", data=data), log])
 
-    steady, slower = measured([300.0, 301.0, 299.0] * 2), measured([230.0, 231.0, 229.0] * 2)
-    found = cell(slower, baseline_of(steady, steady), "generation")
+    steady, other = measured([300.0, 301.0, 299.0] * 2), measured([now, now + 1, now - 1] * 2)
+    found = cell(other, baseline_of(steady, steady), "generation")
     assert (found.code == "pace") == withheld, found.message
