@@ -4,7 +4,8 @@
 the outcomes of further runs: unchanged, with the server stopped for a share of the time (SIGSTOP
 and SIGCONT, so that it is slower by that share and nothing else runs), and with a busy loop on the
 machine. It needs a quiet machine, says how quiet it was, and before each run waits for the pace at
-which it began: a virtual machine is now and then given other cores.
+which it began: a virtual machine is now and then given other cores. Runs in which that happened are
+counted by themselves.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from harness.campaign import Campaign
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.cells import disturbances
 from harness.core.metrics import METRICS
+from harness.core.pace import changed_between
 from harness.core.verdict import RunVerdict
 from harness.machine.pace import measure_pace
 from harness.machine.watch import MachineWatcher
@@ -206,12 +208,13 @@ def main() -> None:
             settings = settings.model_copy(update={"results": options.keep.resolve()})
         records = []
         pace = Pace(options.patience)
-        for _ in range(options.baseline_runs):
+        while len(records) < options.baseline_runs:
             pace.wait()
             campaign, _ = run(settings)
             record = campaign.record()
             assert record is not None
-            records.append(record)
+            if changed_between([record], METRICS["prefill"].band) is None:
+                records.append(record)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         key = key_of(records[0].header)
         runs = tuple(accepted(r, now, "bench") for r in records)
@@ -222,10 +225,13 @@ def main() -> None:
             (f"server slowed by {options.by:.0%}", options.slowed, options.by, False),
             ("intruder", options.intruder, 0.0, True),
         ):
-            verdicts, marked = [], 0
-            for _ in range(count):
+            verdicts, aside, marked = [], [], 0
+            while len(verdicts) < count and len(aside) < count:
                 pace.wait()
                 campaign, verdict = run(settings, slow=slow, busy=busy)
+                if any(cell.code == "pace" for cell in verdict.cells):
+                    aside.append(verdict)
+                    continue
                 verdicts.append(verdict)
                 record = campaign.record()
                 assert record is not None
@@ -233,6 +239,10 @@ def main() -> None:
                     disturbances(rung, METRICS[name]) for rung in record.rungs for name in SPEED
                 )
             print(f"{title}:\n{tally(verdicts, marked)}", flush=True)
+            if aside:
+                print(
+                    f"and runs that found the machine off its pace:\n{tally(aside, 0)}", flush=True
+                )
         print(f"waited {pace.waited_s:.0f} s for the machine's own pace")
 
 
