@@ -1,11 +1,10 @@
 """Verdicts on a live server: A/A runs, a server slowed by a known share, an intruder beside it.
 
 `python -m bench.live --ctx 8192` makes a baseline of six runs of the embedded server, then counts
-the outcomes of further runs: unchanged, with the server stopped for a share of the time (SIGSTOP
-and SIGCONT, so that it is slower by that share and nothing else runs), and with a busy loop on the
-machine. It needs a quiet machine, says how quiet it was, and before each run waits for the pace at
-which it began: a virtual machine is now and then given other cores. Runs in which that happened are
-counted by themselves.
+the outcomes of further runs: unchanged, with a share of all cores taken from the server (by a
+control group, so that nothing else runs; Linux and root only), and with a busy loop on the machine.
+It needs a quiet machine, and before each run waits for the pace at which it began: a virtual
+machine is now and then given other cores. Runs in which that happened are counted by themselves.
 """
 
 import argparse
@@ -15,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -32,28 +30,14 @@ from harness.core.metrics import METRICS
 from harness.core.pace import changed_between
 from harness.core.verdict import RunVerdict
 from harness.machine.pace import measure_pace
-from harness.machine.watch import MachineWatcher
 from harness.serving.session import Session
 from harness.settings import Settings, load
 from harness.store.baselines import write_baseline
 
-PERIOD_S = 0.020
+PERIOD_US = 10_000
+CGROUP_V1, CGROUP_V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 SPEED = ("prefill", "generation", "ttft")
 SAME_PACE = 0.2
-TIMING_THE_MACHINE = threading.Event()
-
-
-class Watcher(MachineWatcher):
-    """A watcher that says when it times the machine itself."""
-
-    def pace(self) -> dict[str, tuple[float, ...]]:
-        """The machine's own pace."""
-        TIMING_THE_MACHINE.set()
-        try:
-            time.sleep(2 * PERIOD_S)
-            return super().pace()
-        finally:
-            TIMING_THE_MACHINE.clear()
 
 
 class Silent:
@@ -68,30 +52,30 @@ class Silent:
 
 @contextlib.contextmanager
 def slowed(pid: int | None, share: float) -> Iterator[None]:
-    """Stop process `pid` for `share` of every 20 ms."""
+    """Take `share` of all cores from process `pid`, by a control group of its own, 10 ms by 10 ms.
+
+    Raises:
+        OSError: not root, or the system has no control group for the CPU.
+    """
     if share <= 0 or pid is None:
         yield
         return
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.is_set():
-            if TIMING_THE_MACHINE.is_set():  # it costs a few per cent of a core, the server is idle
-                time.sleep(PERIOD_S)
-                continue
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(PERIOD_S * share)
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(PERIOD_S * (1 - share))
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
+    quota_us = round(PERIOD_US * (1 - share) * (os.cpu_count() or 1))
+    parent = next((p for p in (CGROUP_V1, CGROUP_V2) if (p / "cgroup.procs").exists()), CGROUP_V2)
+    group = parent / f"bench-live-{os.getpid()}"
+    group.mkdir()
     try:
+        if parent is CGROUP_V1:
+            (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+        else:
+            (group / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
+        (group / "cgroup.procs").write_text(str(pid))
         yield
+        with contextlib.suppress(OSError):  # it has ended
+            (parent / "cgroup.procs").write_text(str(pid))
     finally:
-        over.set()
-        thread.join()
-        os.kill(pid, signal.SIGCONT)
+        group.rmdir()
 
 
 @contextlib.contextmanager
@@ -113,7 +97,6 @@ def run(
     settings: Settings, *, slow: float = 0.0, busy: bool = False
 ) -> tuple[Campaign, RunVerdict]:
     """One run of the deepest rung and those below it."""
-    campaign_module.MachineWatcher = Watcher  # type: ignore[misc]
     campaign = Campaign(settings, Silent(), deepest=max(settings.rung_depths))
     opened = campaign_module.open_session
     with contextlib.ExitStack() as stack:
@@ -225,7 +208,9 @@ def main() -> None:
             (f"server slowed by {options.by:.0%}", options.slowed, options.by, False),
             ("intruder", options.intruder, 0.0, True),
         ):
-            verdicts, aside, marked = [], [], 0
+            verdicts: list[RunVerdict] = []
+            aside: list[RunVerdict] = []
+            marked = 0
             while len(verdicts) < count and len(aside) < count:
                 pace.wait()
                 campaign, verdict = run(settings, slow=slow, busy=busy)

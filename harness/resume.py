@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.core.records import RESUMED, AskRecord, Event, Header, Rung, RunRecord
-from harness.core.sittings import changed, finished_rungs, same_plan, unfinished
+from harness.core.sittings import changed, finished_arms, finished_rungs, same_plan, unfinished
 from harness.store.runs import readable_runs
 
 Say = Callable[[str], None]
@@ -44,7 +44,9 @@ class Resumption:
         """What is reused, for people."""
         header = self.record.header
         missing = [d for d in header.plan.depths if d not in self.rungs]
-        rest = f"; measured now: {', '.join(map(str, missing))}" if missing else ""
+        rest = "; nothing is left to measure"
+        if missing:
+            rest = f"; measured now: {', '.join(map(str, missing))}"
         return (
             f"resumed run {header.run_id} (begun {header.started_at}), sitting {self.sitting}: "
             f"reused the rungs {', '.join(map(str, self.rungs))}{rest}"
@@ -67,13 +69,14 @@ def find_resumption(
 ) -> Resumption | None:
     """The last run of `header`'s plan, if it is unfinished and nothing has changed since.
 
-    `None` means to measure from the start; `say` has then been told why.
+    An arm that was finished when its matrix was cut short is gone on with, too: nothing of it is
+    measured again. `None` means to measure from the start; `say` has then been told why.
     """
     for path, record in readable_runs(folder):
         if record.imported or not same_plan(record.header, header):
             continue
         name = record.header.run_id
-        if not unfinished(record):
+        if not unfinished(record) and name not in finished_arms(_records(folder), header):
             say(f"nothing to resume: the last run of this plan, {name}, is complete; measuring")
             return None
         if differing := changed(record.header, header):
@@ -87,6 +90,10 @@ def find_resumption(
         return found
     say("nothing to resume: no earlier run of this plan; measuring")
     return None
+
+
+def _records(folder: Path) -> Iterator[RunRecord]:
+    return (record for _, record in readable_runs(folder))
 
 
 def _offset_s(record: RunRecord, now: datetime) -> float:

@@ -5,7 +5,7 @@ server's build and flags, the model. Each sitting has its own controls. The open
 next sitting closes an earlier one that was cut short, so that A-B-A holds for each by itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from harness.core.records import CURVE, Control, Header, Rung, RunRecord
 
@@ -21,6 +21,30 @@ def same_plan(a: Header, b: Header) -> bool:
 def unfinished(record: RunRecord) -> bool:
     """Whether a measured run did not come to its end."""
     return not record.imported and (record.footer is None or not record.footer.complete)
+
+
+def finished_arms(newest_first: Iterable[RunRecord], now: Header) -> frozenset[str]:
+    """Run ids of the arms that the last matrix like `now`'s had behind it when it was cut short.
+
+    Empty where the arm measured last came to its end: then so did the matrix, or it was stopped
+    between two arms; neither is gone on with.
+    """
+    runs = [
+        r
+        for r in newest_first
+        if not r.imported
+        and r.header.arm is not None
+        and (r.header.label, r.header.profile, r.header.matrix)
+        == (now.label, now.profile, now.matrix)
+    ]
+    if now.arm is None or not runs or not unfinished(runs[0]):
+        return frozenset()
+    found: dict[str | None, str] = {runs[0].header.arm: ""}
+    for record in runs[1:]:
+        if record.header.arm in found or unfinished(record):
+            break
+        found[record.header.arm] = record.header.run_id
+    return frozenset(filter(None, found.values()))
 
 
 def finished_rungs(record: RunRecord) -> dict[int, Rung]:

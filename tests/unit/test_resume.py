@@ -76,6 +76,46 @@ def test_only_the_last_run_of_the_plan_counts(tmp_path: Path) -> None:
     assert look(tmp_path)[0] is None
 
 
+def arm(folder: Path, name: str, day: int, *, complete: bool | None = True) -> Path:
+    head = header(run_id=f"202601{day:02d}-000000-a").model_copy(
+        update={"matrix": "kv", "arm": name}
+    )
+    recorder = Recorder(folder, head)
+    for depth in (2048, 8192) if complete else (2048,):
+        recorder.append(rung(depth))
+    if complete is not None:
+        recorder.append(
+            Footer(ended_at="now", complete=complete, prefilled_tokens=9, elapsed_s=1.0)
+        )
+    recorder.close()
+    return recorder.path
+
+
+def test_the_finished_arms_of_a_matrix_that_was_cut_short_are_kept(tmp_path: Path) -> None:
+    arm(tmp_path, "one", 1)
+    arm(tmp_path, "two", 2)
+    kept, cut = arm(tmp_path, "one", 3), arm(tmp_path, "two", 4, complete=None)
+
+    def found(name: str) -> Path | None:
+        now = header(run_id="new").model_copy(update={"matrix": "kv", "arm": name})
+        resumption, said = look(tmp_path, now)
+        assert ("nothing is left to measure" in said) == (name == "one" and resumption is not None)
+        return None if resumption is None else resumption.path
+
+    assert (found("one"), found("two"), found("three")) == (kept, cut, None)
+    arm(tmp_path, "two", 5)  # a whole one: a new matrix begins from its start
+    assert (found("one"), found("two")) == (None, None)
+
+
+def test_an_earlier_matrix_lends_no_arm(tmp_path: Path) -> None:
+    """The arm before the one cut short was itself cut short: what is older is another night's."""
+    arm(tmp_path, "one", 1)
+    arm(tmp_path, "two", 2, complete=False)
+    arm(tmp_path, "three", 3, complete=None)
+    now = header(run_id="new").model_copy(update={"matrix": "kv", "arm": "one"})
+    assert look(tmp_path, now)[0] is None
+
+
 def test_other_plans_are_passed_over(tmp_path: Path) -> None:
     write(tmp_path, 2048)
     found, said = look(tmp_path, header((2048, 4096)))
