@@ -69,10 +69,13 @@ def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> str | 
 
 
 def changed_between(records: Sequence[RunRecord], band: float) -> str | None:
-    """How the machine's pace changed over runs measured after one another; `None` if it did not."""
+    """How the machine's pace changed over runs measured after one another; `None` if it did not.
+
+    Only by more than the whole band: less than that, runs that alternate share between them.
+    """
     known = [(pace, record) for record in records if on_cpu(record) for pace in paces_of(record)]
     for pace, record in known[1:]:
-        for name, limit in _limits(record, band):
+        for name, limit in _limits(record, 2.0 * band):
             ratio = same_run_ratio(
                 pace.get(name, ()), known[0][0].get(name, ()), confidence=DRIFT_CONFIDENCE
             )
