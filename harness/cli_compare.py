@@ -154,9 +154,15 @@ def _arm(what: str, options: dict[str, object], root: Path) -> Settings:
 
 
 class _Console:
-    """What is told while it runs, on standard error."""
+    """What is told while it runs, on standard error; what every visit says again, once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
 
     def say(self, text: str) -> None:
+        if text in self._said:
+            return
+        self._said.add(text)
         click.echo(encodable(text, sys.stderr.encoding), err=True)
 
     def progress(
