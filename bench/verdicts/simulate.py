@@ -54,6 +54,11 @@ class Tally:
         return self.decisions[decision] / self.cells
 
     @property
+    def seen(self) -> float:
+        """Share of REGRESSED among the cells of runs that were not taken for drifted."""
+        return self.decisions["REGRESSED"] / (self.cells - self.decisions["DRIFT"])
+
+    @property
     def mean_repeats(self) -> float:
         """Mean number of repeats a cell took."""
         return self.repeats / self.cells
@@ -77,7 +82,8 @@ def samples_cells(
 ) -> Tally:
     """Judge `cells` cells whose true change is `effect` (a share), measuring again while undecided.
 
-    A run whose controls drifted is `DRIFT`, whatever the cell says.
+    A run whose controls drifted is `DRIFT`, whatever the cell says; a change that half of what they
+    moved would explain is `EXPLAINED`.
     """
     source = Source(scenario, sd, seed)
     tally = Tally()
@@ -112,7 +118,7 @@ def _samples_cell(source: Source, log_effect: float, design: Design) -> tuple[st
         if decision != "PASS" and could_explain(
             controls, estimate.low, estimate.high, band=BAND, direction="higher"
         ):
-            return "DRIFT", count
+            return "EXPLAINED", count
         return decision, count
 
 

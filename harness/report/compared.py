@@ -11,6 +11,8 @@ from harness.core.outcomes import CellVerdict
 from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
 
+NARROW = 102
+
 
 def comparison_text(
     compared: Compared,
@@ -25,7 +27,11 @@ def comparison_text(
         rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
         for line, style in _reasons(compared)
     ]
-    parts.append(rendered(_table(compared), width=width, color=color, encoding=encoding))
+    parts.append(
+        rendered(
+            _table(compared, narrow=width < NARROW), width=width, color=color, encoding=encoding
+        )
+    )
     lines = [f"differs: {inert(sentence)}" for sentence in differing] or [
         "differs: nothing that could be read; this is an A/A comparison"
     ]
@@ -46,21 +52,23 @@ def _reasons(compared: Compared) -> Iterator[tuple[str, str]]:
             )
 
 
-def _table(compared: Compared) -> Table:
+def _table(compared: Compared, *, narrow: bool) -> Table:
+    """One row a cell; without units and the change itself where the terminal is `narrow`."""
     table = plain_table()
-    for name in ("depth", "metric", "A", "B", "B against A", "interval", "outcome"):
+    change = () if narrow else ("B against A",)
+    for name in ("depth", "metric", "A", "B", *change, "interval", "outcome"):
         justify = "left" if name in ("metric", "outcome") else "right"
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     last: int | None = None
     for cell in compared.cells:
         if last is not None and cell.depth != last:
             table.add_section()
+        values = [_quantity(cell.metric, value) for value in (cell.baseline, cell.measured)]
         table.add_row(
             str(cell.depth) if cell.depth != last else "",
             cell.metric.label,
-            _quantity(cell.metric, cell.baseline),
-            _quantity(cell.metric, cell.measured),
-            _share(cell, cell.change),
+            *(value.split()[0] if narrow else value for value in values),
+            *(() if narrow else (_share(cell, cell.change),)),
             "-" if cell.low is None else f"{_share(cell, cell.low)} .. {_share(cell, cell.high)}",
             Text(cell.outcome, style=STYLES[cell.outcome]),
         )

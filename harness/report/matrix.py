@@ -68,8 +68,9 @@ def _table(results: Sequence[ArmResult]) -> Table:
         *("KV MiB log/theory", "right"),
         *(("drafts taken",) if drafting else ()),
     )
-    for name in columns:
-        table.add_column(name, justify="left" if name == "arm" else "right", no_wrap=name == "arm")
+    for name in columns:  # headings in as many lines as words: 80 columns hold all cells uncut
+        heading = name.replace(" ", "\n")
+        table.add_column(heading, justify="left" if name == "arm" else "right", no_wrap=True)
     last: int | None = None
     for result, rung in sorted(_rungs(results), key=lambda pair: pair[1].depth):
         if last is not None and rung.depth != last:
@@ -118,7 +119,7 @@ def _kv(record: RunRecord | None) -> str:
     measured, theory = data.get("measured_bytes"), data.get("theory_bytes")
     if not theory:
         return "-"
-    return "/".join("?" if not v else f"{v / _MIB:,.2f}" for v in (measured, theory))
+    return "/".join("?" if not v else f"{v / _MIB:.4g}" for v in (measured, theory))
 
 
 def _retrieval(rung: Rung) -> str:

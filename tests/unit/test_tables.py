@@ -1,0 +1,50 @@
+"""The tables that a comparison and a matrix end with: nothing cut on a terminal of 80 columns."""
+
+import pytest
+
+from harness.core.compare import BLOCK, Visit, judge_arms
+from harness.core.metrics import METRICS
+from harness.core.records import Event, RunRecord
+from harness.core.verdict import judge
+from harness.report.compared import comparison_text
+from harness.report.matrix import ArmResult, matrix_summary
+from tests.unit.made_up import generation, header, rung
+
+BANDS = {name: metric.band for name, metric in METRICS.items()}
+
+
+def measured(tok_s: float) -> RunRecord:
+    made = rung(8192).model_copy(
+        update={"generations": tuple(generation(tok_s * x) for x in (0.97, 1.0, 1.03))}
+    )
+    kv = {"measured_bytes": 25_690_112, "theory_bytes": 25_690_112}
+    log = Event(code="server_log", message="", data={"kv": kv})
+    return RunRecord(header=header((8192,)), rungs=(made,), events=(log,))
+
+
+@pytest.mark.parametrize("width", [80, 101, 120])
+def test_a_comparison_is_not_cut(width: int) -> None:
+    visits = [
+        Visit(side, block, measured(1000.0 if side == "A" else 905.0 + 5 * block))
+        for block in range(3)
+        for side in BLOCK
+    ]
+    text = comparison_text(
+        judge_arms(visits, BANDS), [], width=width, color=False, encoding="utf-8"
+    )
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    (row,) = [line for line in text.splitlines() if line.lstrip(" 0123456789|").startswith("gene")]
+    assert "INCONCLUSIVE" in row
+    assert ("tok/s" in row) == (width > 101)
+    assert "1,000" in row
+    assert ".." in row
+
+
+def test_a_matrix_is_not_cut() -> None:
+    record = measured(1000.0)
+    results = [ArmResult(arm, None, record, judge(record, None, BANDS)) for arm in ("q8_0-q8_0",)]
+    text = matrix_summary(results, width=80, color=False, encoding="utf-8")
+    assert "…" not in text
+    assert "24.5/24.5" in text
+    assert "q8_0-q8_0" in text
