@@ -3,10 +3,13 @@
 It takes llama-server's flags, writes a log, and dies of what a row of `LAUNCHED` says.
 """
 
+import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,6 +166,7 @@ def main(argv: list[str]) -> int:
                 os.kill(os.getppid(), signal.SIGKILL)
                 threading.Event().wait()
             if fault.exit_code is not None:
+                _hang_up()
                 _end(fault)
 
     if fault.place == "loading":
@@ -170,6 +174,14 @@ def main(argv: list[str]) -> int:
     server = FakeServer(die, port=int(argv[argv.index("--port") + 1]))
     server.gone.wait()
     return 0
+
+
+def _hang_up() -> None:
+    """End every connection a moment before the process: a real death is seen in this order."""
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
+    time.sleep(0.3)
 
 
 def _end(fault: Launched) -> None:
