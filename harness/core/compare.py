@@ -19,15 +19,14 @@ from harness.core.metrics import METRICS, PREFILL, RETRIEVAL, Metric
 from harness.core.noise import PRIOR, location_share, moderate, pooled_spread, summarise
 from harness.core.outcomes import CellVerdict
 from harness.core.pace import changed_between
+from harness.core.proportions import decide_proportion, proportion_estimate
 from harness.core.records import RunRecord
 from harness.core.stats import (
     CONFIDENCE,
     Estimate,
     Unjudgeable,
     decide,
-    decide_proportion,
     log_estimate,
-    proportion_estimate,
     ratio_estimate,
 )
 from harness.core.verdict import SPEED, hold_run_level

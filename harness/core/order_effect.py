@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.core.needles import ORDERS, Order
+from harness.core.proportions import ProportionEstimate, proportion_estimate
 from harness.core.records import AskRecord
-from harness.core.stats import ProportionEstimate, Unjudgeable, proportion_estimate
+from harness.core.stats import Unjudgeable
 
 
 @dataclass(frozen=True, slots=True)

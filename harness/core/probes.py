@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from harness.core.heatmap import Matrix
 from harness.core.outcomes import NEXT_STEPS, Outcome
 from harness.core.probe_scores import ProbeScore
-from harness.core.stats import Unjudgeable, decide_proportion, proportion_estimate
+from harness.core.proportions import decide_proportion, proportion_estimate
+from harness.core.stats import Unjudgeable
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from harness.core.outcomes import (
     no_baseline,
     unfinished,
 )
+from harness.core.proportions import decide_proportion, proportion_estimate
 from harness.core.records import Rung
-from harness.core.stats import Unjudgeable, decide_proportion, proportion_estimate
+from harness.core.stats import Unjudgeable
 
 
 def judge_retrieval(

@@ -1,8 +1,7 @@
 """The statistics of a verdict: an interval to the baseline's runs, and the rule on it.
 
 The interval of a ratio counts the spread of both sides' repeats and of whole runs (`core.noise`);
-degrees of freedom after Welch and Satterthwaite. Retrieval scores are counts and get the interval
-of a difference of two shares.
+degrees of freedom after Welch and Satterthwaite.
 """
 
 import math
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from harness.core.metrics import Direction
 from harness.core.noise import (
@@ -31,8 +30,6 @@ Decision = Literal["PASS", "IMPROVED", "REGRESSED", "UNDECIDED"]
 CONFIDENCE = 0.90
 """Two one-sided tests at 5 %, one for each edge of the band (Schuirmann 1987,
 doi:10.1007/BF01068419)."""
-SHARE_CONFIDENCE = 0.95
-"""Shares of right answers have no band around them, so their interval alone keeps noise away."""
 CONFIRMED_SAMPLES = 6
 """Of three samples two may have gone astray together, of six hardly four."""
 RUN_LEVEL = 0.01
@@ -80,34 +77,6 @@ class Unjudgeable:
 
     reason: str
     needed: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProportionEstimate:
-    """Current minus baseline share of right answers, with its two-sided interval.
-
-    `p_no_change` is Fisher's exact two-sided probability.
-    """
-
-    difference: float
-    low: float
-    high: float
-    confidence: float
-    successes: int
-    trials: int
-    base_successes: int
-    base_trials: int
-    p_no_change: float
-
-    @property
-    def share(self) -> float:
-        """Share of right answers in this run."""
-        return self.successes / self.trials
-
-    @property
-    def base_share(self) -> float:
-        """Share of right answers in the baseline's runs together."""
-        return self.base_successes / self.base_trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,60 +254,6 @@ def open_question(decision: Decision, estimate: Estimate) -> bool:
     return decision == "UNDECIDED" or (changed and estimate.n_current < CONFIRMED_SAMPLES)
 
 
-def proportion_estimate(
-    successes: int,
-    trials: int,
-    base_successes: int,
-    base_trials: int,
-    *,
-    confidence: float = SHARE_CONFIDENCE,
-) -> ProportionEstimate | Unjudgeable:
-    """Newcombe's hybrid score interval (1998, method 10) of the difference of two shares.
-
-    Built on Wilson's interval of each share. Raises `ValueError` for counts that cannot be.
-    """
-    if not (0 <= successes <= trials and 0 <= base_successes <= base_trials):
-        raise ValueError(
-            f"{successes} of {trials} against {base_successes} of {base_trials} right answers: "
-            "a count is negative or larger than its total"
-        )
-    if min(trials, base_trials) < MIN_SAMPLES:
-        return Unjudgeable(
-            f"{trials} answer(s) against {base_trials} in the baseline",
-            f"at least {MIN_SAMPLES} answers on each side",
-        )
-    now, base = successes / trials, base_successes / base_trials
-    now_low, now_high = _wilson(successes, trials, confidence)
-    base_low, base_high = _wilson(base_successes, base_trials, confidence)
-    table = [
-        [successes, trials - successes],
-        [base_successes, base_trials - base_successes],
-    ]
-    return ProportionEstimate(
-        difference=now - base,
-        low=now - base - math.hypot(now - now_low, base_high - base),
-        high=now - base + math.hypot(now_high - now, base - base_low),
-        confidence=confidence,
-        successes=successes,
-        trials=trials,
-        base_successes=base_successes,
-        base_trials=base_trials,
-        p_no_change=float(stats.fisher_exact(table).pvalue),
-    )
-
-
-def decide_proportion(estimate: ProportionEstimate) -> Decision:
-    """REGRESSED or IMPROVED when the interval excludes zero; PASS when no smaller a share is right.
-
-    A smaller share that the interval does not tell from the baseline's is UNDECIDED: ask again.
-    """
-    if estimate.high < 0.0:
-        return "REGRESSED"
-    if estimate.low > 0.0:
-        return "IMPROVED"
-    return "PASS" if estimate.difference >= 0.0 else "UNDECIDED"
-
-
 def significant_in_run(p_values: Sequence[float], *, level: float = RUN_LEVEL) -> tuple[bool, ...]:
     """Which of a run's cells differ from "no change" when all are judged at once (Holm 1979).
 
@@ -399,8 +314,3 @@ def _refusal(current: Sequence[float], runs: Sequence[Sequence[float]]) -> Unjud
             f"at least {MIN_BASELINE_RUNS} accepted runs (`harness baseline update`)",
         )
     return None
-
-
-def _wilson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
-    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-    return float(interval.low), float(interval.high)
