@@ -27,7 +27,7 @@ from harness.campaign import Campaign
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.cells import disturbances
 from harness.core.metrics import METRICS
-from harness.core.pace import changed_between
+from harness.core.pace import changed_within
 from harness.core.verdict import RunVerdict
 from harness.machine.pace import measure_pace
 from harness.serving.session import Session
@@ -191,12 +191,14 @@ def main() -> None:
             settings = settings.model_copy(update={"results": options.keep.resolve()})
         records = []
         pace = Pace(options.patience)
-        while len(records) < options.baseline_runs:
+        for _ in range(3 * options.baseline_runs):
+            if len(records) == options.baseline_runs:
+                break
             pace.wait()
             campaign, _ = run(settings)
             record = campaign.record()
             assert record is not None
-            if changed_between([record], METRICS["prefill"].band) is None:
+            if changed_within(record, METRICS["prefill"].band) is None:
                 records.append(record)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         key = key_of(records[0].header)

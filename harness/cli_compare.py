@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from harness.cli_output import terminal
 from harness.comparison import Comparison, refuse_mixed
 from harness.core.compare import CANNOT_TELL, Side
 from harness.core.differences import effective_differences
@@ -120,11 +121,9 @@ def compare(
     first = {visit.side: visit.record for visit in reversed(comparison.visits)}
     differing = [d.sentence for d in found]
     differing += [s for s in effective_differences(first["A"], first["B"]) if s not in differing]
-    width = shutil.get_terminal_size((100, 24)).columns
+    width, color = terminal()
     encoding = sys.stdout.encoding
-    text = comparison_text(
-        compared, differing, width=width, color=sys.stdout.isatty(), encoding=encoding
-    )
+    text = comparison_text(compared, differing, width=width, color=color, encoding=encoding)
     click.echo(text, nl=False)
     click.echo(f"records: {folder}")
     raise SystemExit(compared.exit_code)

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.campaign import Campaign, hold_machine
 from harness.core.compare import BLOCK, SANDWICH, Compared, Side, Visit, judge_arms, undecided
 from harness.core.differences import Configuration, Difference, between, other_device, things
+from harness.core.metrics import METRICS
 from harness.core.records import RunRecord
 from harness.errors import SetupError
 from harness.ports import Reporter
@@ -49,7 +50,7 @@ class Comparison:
         self._allow_differences = allow_differences
         self._contended = contended
         self._metrics = metrics
-        self._bands = {name: arms["A"].band_of(name) for name in metrics}
+        self._bands = {name: arms["A"].band_of(name) for name in METRICS}
         common = set(arms["A"].rung_depths) & set(arms["B"].rung_depths)
         if not common:
             raise SetupError(
@@ -103,24 +104,27 @@ class Comparison:
                 for block in range(most_blocks):
                     self._visit_in_order(BLOCK, block, self._short[-1])
                     compared = self.judged()
-                    if block in compared.moved:
-                        why = compared.moved[block]
-                        self._reporter.say(f"block {block + 1}: {why}; its speeds don't count")
+                    self._say_moved(block, f"block {block + 1}", compared)
                     steady = block + 1 - len(compared.moved)
                     if steady >= blocks and not undecided(compared):
                         break
             if self._depths != self._short:
                 self._visit_in_order(SANDWICH, most_blocks, self._depths[-1])
+                self._say_moved(most_blocks, "sandwich", self.judged())
         return self.judged()
+
+    def _say_moved(self, block: int, name: str, compared: Compared) -> None:
+        if block in compared.moved:
+            self._reporter.say(f"{name}: {compared.moved[block]}; its speeds don't count")
 
     def judged(self) -> Compared:
         """The verdict on the visits made so far."""
         return judge_arms(self.visits, self._bands, self._metrics, contended=self._contended)
 
     def _visit_in_order(self, order: Sequence[Side], block: int, deepest: int) -> None:
-        for side in order:
-            name = f"block {block + 1}" if order is BLOCK else "sandwich"
-            self._reporter.say(f"{name}, arm {side}")
+        name = f"block {block + 1}" if order is BLOCK else "sandwich"
+        for number, side in enumerate(order, 1):
+            self._reporter.say(f"{name}, visit {number} of {len(order)}: arm {side}")
             self.visits.append(Visit(side, block, self._visit(side, deepest)))
             self._refuse_unlike_devices()
 

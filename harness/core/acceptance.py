@@ -6,7 +6,8 @@ from statistics import median
 
 from harness.core.baseline import Baseline, key_of
 from harness.core.cells import Samples, samples_of, values_of
-from harness.core.metrics import METRICS, RETRIEVAL, Metric
+from harness.core.metrics import METRICS, PREFILL, RETRIEVAL, Metric
+from harness.core.pace import changed_within
 from harness.core.records import RunRecord
 from harness.core.verdict import disturbed_metrics, judge
 
@@ -48,6 +49,8 @@ def objections(records: Sequence[RunRecord], bands: Mapping[str, float]) -> list
             found.append(f"run {run} did not finish; only complete runs can be accepted")
         if not record.rungs:
             found.append(f"run {run} measured no rung of the ladder, only a heatmap or a fuzz")
+        if moved := changed_within(record, bands[PREFILL.name]):
+            found.append(f"run {run}: {moved} while it was measured; measure again")
         for cell in judge(record, None, bands).cells:
             if cell.outcome in ("INVALID", "ERROR", "LEAK") and (
                 cell.metric.kind == "score" or cell.code != "answers"

@@ -101,7 +101,7 @@ def judge_arms(
     """
     wanted = [METRICS[name] for name in metrics]
     depths = sorted({r.depth for v in visits for r in v.record.rungs})
-    moved = moved_blocks(visits, bands.get(PREFILL.name, PREFILL.band))
+    moved = moved_blocks(visits, bands[PREFILL.name])
     cells = []
     for depth in depths:
         reached = [v for v in visits if (rung := v.record.rung(depth)) and rung.failure is None]
@@ -116,8 +116,13 @@ def judge_arms(
             elif {v.side for v in counted} == {"A", "B"}:
                 cell = _cell(metric, counted, depth, bands[metric.name], contended=contended)
             else:
-                why = "; ".join(dict.fromkeys(moved.values()))
-                cell = CellVerdict(depth, metric, "INCONCLUSIVE", "pace", why)
+                cell = _cell(metric, reached, depth, bands[metric.name], contended=contended)
+                why = "; ".join(dict.fromkeys(moved[v.block] for v in reached if v.block in moved))
+                cell = CellVerdict(
+                    *(depth, metric, "INCONCLUSIVE", "pace", why),
+                    measured=cell.measured,
+                    baseline=cell.baseline,
+                )
             if broken and metric.kind in SPEED:
                 cell = replace(cell, outcome="INVALID", code="answers", message=broken)
             cells.append(cell)

@@ -9,13 +9,25 @@ cache copy slower together, and hand work to each other faster).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 
 from harness.core.drift import DRIFT_CONFIDENCE
-from harness.core.records import RunRecord
-from harness.core.stats import Estimate, Unjudgeable, ratio_estimate, same_run_ratio
+from harness.core.records import RESUMED, RunRecord
+from harness.core.stats import Estimate, ratio_estimate, same_run_ratio
 
 Pace = Mapping[str, Sequence[float]]
 """Samples by what was timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The pace, taken once: in which sitting, and `before` or `after` its climb."""
+
+    sitting: int
+    position: str
+    pace: Pace
+
 
 CACHED_BYTES = 2**28
 """The caches of a large CPU hold up to this much."""
@@ -23,18 +35,20 @@ CACHED_LIMIT = 0.5
 """How far copying must have moved to count where the caches hold weights and KV cache."""
 
 
-def paces_of(record: RunRecord) -> tuple[Pace, ...]:
+def paces_of(record: RunRecord) -> tuple[Taken, ...]:
     """Each time the pace was taken in a run, in order."""
-    return tuple(
-        {name: values for name, values in e.data.items() if name != "position"}
-        for e in record.events
-        if e.code == "pace"
-    )
+    found, sitting = [], 1
+    for event in record.events:
+        sitting += event.code == RESUMED
+        if event.code == "pace":
+            pace = {name: values for name, values in event.data.items() if name != "position"}
+            found.append(Taken(sitting, str(event.data.get("position")), pace))
+    return tuple(found)
 
 
 def pooled_pace(record: RunRecord) -> dict[str, tuple[float, ...]]:
     """All samples of a run, by what was timed (units as in the record)."""
-    paces = paces_of(record)
+    paces = [taken.pace for taken in paces_of(record)]
     names = sorted({name for pace in paces for name in pace})
     return {name: tuple(v for pace in paces for v in pace.get(name, ())) for name in names}
 
@@ -44,43 +58,55 @@ def on_cpu(record: RunRecord) -> bool:
     return record.event_data("server_log").get("on_gpu") is False
 
 
-def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> str | None:
-    """Why a run's speeds cannot be compared with accepted runs': the machine moved; else `None`.
+def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> dict[int, str]:
+    """Why speeds cannot be compared with accepted runs', by sitting: the machine moved.
 
-    Any single time that the pace was taken counts: a machine that changed in mid-run was another
+    Each time the pace was taken counts by itself: a machine that changed in a sitting was another
     one for a part of it. Only for servers known to compute on the CPU.
     """
-    if not on_cpu(record):
-        return None
-    for pace in paces_of(record):
+    found: dict[int, str] = {}
+    for taken in paces_of(record) if on_cpu(record) else ():
         for name, limit in _limits(record, band):
             ratio = ratio_estimate(
-                pace.get(name, ()),
+                taken.pace.get(name, ()),
                 [run.get(name, ()) for run in accepted],
                 confidence=DRIFT_CONFIDENCE,
             )
             if isinstance(ratio, Estimate) and _moved(ratio, limit):
-                return (
+                found[taken.sitting] = (
                     f"the machine itself is {ratio.change:+.0%} off its pace in the baseline (a "
                     f"fixed computation without any server: {name}, {ratio.low - 1:+.0%} to "
                     f"{ratio.high - 1:+.0%})"
                 )
-    return None
+    return found
+
+
+def changed_within(record: RunRecord, band: float) -> str | None:
+    """How the machine's pace changed while a run was measured; `None` if by less than the band."""
+    return _changed([taken.pace for taken in paces_of(record)], [record], band)
 
 
 def changed_between(records: Sequence[RunRecord], band: float) -> str | None:
     """How the machine's pace changed over runs measured after one another; `None` if it did not.
 
-    Only by more than the whole band: less than that, runs that alternate share between them.
+    Only by more than the whole band: less than that, runs that alternate share between them. Paces
+    before runs are compared with each other, and those after: load that each run brings is theirs.
     """
-    known = [(pace, record) for record in records if on_cpu(record) for pace in paces_of(record)]
-    for pace, record in known[1:]:
-        for name, limit in _limits(record, 2.0 * band):
-            ratio = same_run_ratio(
-                pace.get(name, ()), known[0][0].get(name, ()), confidence=DRIFT_CONFIDENCE
-            )
-            if not isinstance(ratio, Unjudgeable) and _moved(ratio, limit):
-                return f"the machine's own pace changed by {ratio.change:+.0%} ({name})"
+    for position in ("before", "after"):
+        paces = [t.pace for r in records for t in paces_of(r) if t.position == position]
+        if said := _changed(paces, records, band):
+            return said
+    return None
+
+
+def _changed(paces: Sequence[Pace], records: Sequence[RunRecord], band: float) -> str | None:
+    for name, limit in _limits(records[0], 2.0 * band) if all(map(on_cpu, records)) else ():
+        known = sorted((list(pace[name]) for pace in paces if pace.get(name)), key=median)
+        if len(known) < 2:
+            continue
+        ratio = same_run_ratio(known[-1], known[0], confidence=DRIFT_CONFIDENCE)
+        if isinstance(ratio, Estimate) and _moved(ratio, limit):
+            return f"the machine's own pace changed by a factor of {ratio.ratio:.2f} ({name})"
     return None
 
 

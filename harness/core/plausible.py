@@ -135,10 +135,10 @@ def _cut_short(record: RunRecord) -> bool:
     return bool(record.controls)
 
 
-def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> str | None:
-    """Why speeds cannot be compared with the baseline's: the machine's own pace is another."""
+def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> dict[int, str]:
+    """Why a sitting's speeds cannot be compared with the baseline's: the machine moved."""
     if baseline is None:
-        return None
+        return {}
     return off_pace(record, [run.pace for run in baseline.runs], band)
 
 

@@ -26,8 +26,8 @@ def unfinished(record: RunRecord) -> bool:
 def finished_arms(newest_first: Iterable[RunRecord], now: Header) -> frozenset[str]:
     """Run ids of the arms that the last matrix like `now`'s had behind it when it was cut short.
 
-    Empty where the arm measured last came to its end: then so did the matrix, or it was stopped
-    between two arms; neither is gone on with.
+    Empty where the arm measured last was not cut short: then the matrix came to its end, or it was
+    stopped between two arms; neither is gone on with. An arm that failed by itself is passed over.
     """
     runs = [
         r
@@ -37,14 +37,23 @@ def finished_arms(newest_first: Iterable[RunRecord], now: Header) -> frozenset[s
         and (r.header.label, r.header.profile, r.header.matrix)
         == (now.label, now.profile, now.matrix)
     ]
-    if now.arm is None or not runs or not unfinished(runs[0]):
+    if now.arm is None or not runs or not _cut_short(runs[0]):
         return frozenset()
-    found: dict[str | None, str] = {runs[0].header.arm: ""}
+    seen, found = {runs[0].header.arm}, set()
     for record in runs[1:]:
-        if record.header.arm in found or unfinished(record):
+        done = len(finished_rungs(record)) == len(record.header.plan.depths)
+        if record.header.arm in seen or (_cut_short(record) and not done):
             break
-        found[record.header.arm] = record.header.run_id
-    return frozenset(filter(None, found.values()))
+        seen.add(record.header.arm)
+        if not unfinished(record):
+            found.add(record.header.run_id)
+    return frozenset(found)
+
+
+def _cut_short(record: RunRecord) -> bool:
+    """Whether a run was killed or interrupted, and did not fail by itself."""
+    failure = record.footer.failure if record.footer is not None else None
+    return record.footer is None or (failure is not None and failure.cause == "INTERRUPTED")
 
 
 def finished_rungs(record: RunRecord) -> dict[int, Rung]:

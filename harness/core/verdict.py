@@ -94,8 +94,13 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     ]
     moved = drifts(record, bands)
     cells = hold_run_level(cells)
-    if pace := pace_moved(record, baseline, bands[PREFILL.name]):
-        cells = [_withheld(cell, "pace", pace) for cell in cells]
+    paces = pace_moved(record, baseline, bands[PREFILL.name])
+    cells = [
+        _withheld(cell, "pace", paces[sitting])
+        if (sitting := _sitting(record, cell.depth)) in paces
+        else cell
+        for cell in cells
+    ]
     cells = [_unless_steady(cell, record, moved, bands) for cell in cells]
     steadiness = tuple(drift for found in moved.values() for drift in found)
     return RunVerdict(tuple(cells), steadiness, differences(record, baseline))
@@ -109,7 +114,11 @@ def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[
     wanted = set()
     for metric in (PREFILL, GENERATION, TTFT):
         decision, estimate, _ = _compare(metric, mine, runs, bands[metric.name])
-        if isinstance(estimate, Unjudgeable) or open_question(decision, estimate):
+        if metric is PREFILL or isinstance(estimate, Unjudgeable):  # batches are no repeats
+            more = decision == "UNDECIDED"
+        else:
+            more = open_question(decision, estimate)
+        if more:
             wanted.add(metric.name)
     return frozenset(wanted)
 
@@ -272,8 +281,7 @@ def _unless_steady(
     cell: CellVerdict, record: RunRecord, moved: Mapping[int, Sequence[Drift]], bands: Bands
 ) -> CellVerdict:
     """A cell, taken back if the controls around its own sitting moved or are not there."""
-    rung = record.rung(cell.depth)
-    sitting = rung.sitting if rung is not None else record.sittings
+    sitting = _sitting(record, cell.depth)
     worst = next((d for d in moved.get(sitting, ()) if d.state == "drifted"), None)
     why = worst.sentence if worst is not None else None
     if why is None:
@@ -290,8 +298,13 @@ def _unless_steady(
     return _withheld(cell, "drift", why)
 
 
+def _sitting(record: RunRecord, depth: int) -> int:
+    rung = record.rung(depth)
+    return rung.sitting if rung is not None else record.sittings
+
+
 def _explains(drift: Drift, cell: CellVerdict, bands: Bands) -> bool:
-    if cell.low is None or cell.high is None:
+    if cell.outcome not in ("REGRESSED", "IMPROVED") or cell.low is None or cell.high is None:
         return False
     return could_explain(
         drift,

@@ -38,6 +38,8 @@ def comparison_text(
     lines.append(
         f"A was visited {compared.visits['A']} times, B {compared.visits['B']} times, interleaved"
     )
+    for why in compared.moved.values():
+        lines.append(f"speeds of a block left out: {why}")
     lines.append(compared.sentence)
     parts += [rendered(Text(line), width=width, color=color, encoding=encoding) for line in lines]
     return "".join(parts)

@@ -70,7 +70,8 @@ def _table(results: Sequence[ArmResult]) -> Table:
     )
     for name in columns:  # headings in as many lines as words: 80 columns hold all cells uncut
         heading = name.replace(" ", "\n")
-        table.add_column(heading, justify="left" if name == "arm" else "right", no_wrap=True)
+        whole = name in ("arm", "depth")
+        table.add_column(heading, justify="left" if name == "arm" else "right", no_wrap=whole)
     last: int | None = None
     for result, rung in sorted(_rungs(results), key=lambda pair: pair[1].depth):
         if last is not None and rung.depth != last:
@@ -119,7 +120,13 @@ def _kv(record: RunRecord | None) -> str:
     measured, theory = data.get("measured_bytes"), data.get("theory_bytes")
     if not theory:
         return "-"
-    return "/".join("?" if not v else f"{v / _MIB:.4g}" for v in (measured, theory))
+    sizes = ["?" if not v else _mib(v) for v in (measured, theory)]
+    return f"{sizes[0]}/{sizes[1]}" if len("".join(sizes)) < 10 else " / ".join(sizes)
+
+
+def _mib(size_bytes: float) -> str:
+    mib = size_bytes / _MIB
+    return f"{mib:.0f}" if mib >= 1000 else f"{mib:.4g}"
 
 
 def _retrieval(rung: Rung) -> str:

@@ -147,8 +147,8 @@ def control(position: str, tok_s: Sequence[float]) -> Control:
     )
 
 
-def pace(compute: Sequence[float]) -> Event:
-    return Event(code="pace", message="", data={"position": "before", "compute": list(compute)})
+def pace(compute: Sequence[float], position: str = "before") -> Event:
+    return Event(code="pace", message="", data={"position": position, "compute": list(compute)})
 
 
 def server_log(*, on_gpu: bool | None) -> Event:

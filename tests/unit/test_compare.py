@@ -3,12 +3,15 @@
 import math
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import comparison
+from harness.comparison import Comparison
 from harness.core.compare import (
     BLOCK,
     CANNOT_TELL,
@@ -227,6 +230,66 @@ def test_a_block_in_which_the_machine_changed_does_not_count(on_gpu: bool) -> No
     only = judge_arms(visits[-4:], BANDS, ["generation"])
     assert undecided(only)
     assert (only.cells[0].code == "pace") == (not on_gpu)
+
+
+def test_load_that_every_visit_brings_is_no_change_of_the_machine() -> None:
+    """Cool before, warm after, in both arms alike."""
+    paces = (pace([10.0, 10.1, 9.9]), pace([8.0, 8.1, 7.9], "after"), server_log(on_gpu=False))
+    visits = [
+        replace(v, record=v.record.model_copy(update={"events": paces})) for v in abba(100.0, 100.0)
+    ]
+    assert not judge_arms(visits, BANDS, ["generation"]).moved
+    warmer = (pace([8.7, 8.8, 8.6]), *paces[1:])
+    visits[1] = replace(visits[1], record=visits[1].record.model_copy(update={"events": warmer}))
+    assert set(judge_arms(visits, BANDS, ["generation"]).moved) == {0}
+
+
+class Arms(Comparison):
+    """A comparison whose visits are made up; in the blocks of `restless` the machine moves."""
+
+    def __init__(self, restless: set[int]) -> None:
+        self._bands, self._metrics, self._contended = BANDS, ["generation"], False
+        self._reporter, self._restless = Said(), restless
+        self._depths = self._short = [2048]
+        self._allow_differences = True
+        self._arms = {}
+        self.visits = []
+
+    def _visit(self, side: Side, deepest: int) -> RunRecord:
+        place = len(self.visits)
+        moved = place // 4 in self._restless and place % 4 > 1
+        made = visit(side, 0, [100.0 + x for x in (0.0, 1.0, 2.0)]).record
+        events = (pace([20.0 if moved else 10.0] * 3), server_log(on_gpu=False))
+        return made.model_copy(update={"events": events})
+
+
+class Said:
+    """A reporter that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def progress(self, depth: int, done: int, total: int, eta_s: float | None) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("restless", "visits", "code"), [(set(), 12, 0), ({1}, 16, 0), (set(range(6)), 24, 125)]
+)
+def test_another_block_is_made_for_one_that_does_not_count(
+    restless: set[int], visits: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "hold_machine", lambda settings: nullcontext())
+    arms = Arms(restless)
+    arms._arms = {"A": None, "B": None}  # type: ignore[dict-item]
+    assert arms.measure(3, 6).exit_code == code
+    assert len(arms.visits) == visits
+    said = arms._reporter.lines  # type: ignore[attr-defined]
+    assert sum("its speeds don't count" in line for line in said) == len(restless)
+    assert said[1] == "block 1, visit 2 of 4: arm B"
 
 
 def test_depths_that_one_arm_did_not_reach_are_left_out() -> None:

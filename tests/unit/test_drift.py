@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.drift import Drift, drift_between
+from harness.core.drift import Drift, could_explain, drift_between
+from harness.core.metrics import Direction
 from harness.core.stats import Unjudgeable
 
 RISING = (17.13, 17.71, 18.79, 18.72)  # depth 0, in the order measured; nothing had changed
@@ -78,3 +79,23 @@ def test_single_controls_say_nothing(before: list[float], after: list[float]) ->
     found = drift_between(before, after, band=0.10)
     assert isinstance(found, Unjudgeable)
     assert found.reason.startswith("controls: ")
+
+
+@pytest.mark.parametrize(
+    ("share", "low", "high", "direction", "explains"),
+    [
+        (-0.08, 0.82, 0.88, "higher", True),  # 0.88 / 0.96 lies within the band again
+        (-0.08, 0.76, 0.85, "higher", False),  # 0.85 / 0.96 does not
+        (-0.05, 0.82, 0.895, "higher", False),  # no more than half the band explains nothing
+        (+0.08, 0.82, 0.88, "higher", False),  # a faster machine does not make a build slower
+        (+0.08, 1.12, 1.20, "higher", True),
+        (-0.08, 1.12, 1.20, "lower", True),  # a latency grows as the machine slows
+        (-0.08, 1.16, 1.20, "lower", False),
+        (-0.08, 0.95, 1.05, "higher", False),  # nothing to explain
+    ],
+)
+def test_half_of_the_controls_change_explains_a_cells(
+    share: float, low: float, high: float, direction: Direction, explains: bool
+) -> None:
+    drift = Drift(share, share - 0.1, share + 0.1, 0.99, 0.05, 6, "unclear")
+    assert could_explain(drift, low, high, band=0.10, direction=direction) == explains

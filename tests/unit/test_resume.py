@@ -2,13 +2,13 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.records import REGAINED, Event, Footer, Header, RunRecord
+from harness.core.records import REGAINED, Event, Failure, Footer, Header, RunRecord
 from harness.errors import ServerError
 from harness.regain import regain
 from harness.resume import Resumption, find_resumption
@@ -76,7 +76,14 @@ def test_only_the_last_run_of_the_plan_counts(tmp_path: Path) -> None:
     assert look(tmp_path)[0] is None
 
 
-def arm(folder: Path, name: str, day: int, *, complete: bool | None = True) -> Path:
+def arm(
+    folder: Path,
+    name: str,
+    day: int,
+    *,
+    complete: bool | None = True,
+    cause: Literal["INTERRUPTED", "SERVER_DIED"] = "INTERRUPTED",
+) -> Path:
     head = header(run_id=f"202601{day:02d}-000000-a").model_copy(
         update={"matrix": "kv", "arm": name}
     )
@@ -85,7 +92,13 @@ def arm(folder: Path, name: str, day: int, *, complete: bool | None = True) -> P
         recorder.append(rung(depth))
     if complete is not None:
         recorder.append(
-            Footer(ended_at="now", complete=complete, prefilled_tokens=9, elapsed_s=1.0)
+            Footer(
+                ended_at="now",
+                complete=complete,
+                prefilled_tokens=9,
+                elapsed_s=1.0,
+                failure=None if complete else Failure(cause=cause, message="it ended"),
+            )
         )
     recorder.close()
     return recorder.path
@@ -114,6 +127,17 @@ def test_an_earlier_matrix_lends_no_arm(tmp_path: Path) -> None:
     arm(tmp_path, "three", 3, complete=None)
     now = header(run_id="new").model_copy(update={"matrix": "kv", "arm": "one"})
     assert look(tmp_path, now)[0] is None
+
+
+def test_an_arm_that_failed_by_itself_does_not_cut_its_matrix_short(tmp_path: Path) -> None:
+    kept = arm(tmp_path, "one", 1)
+    arm(tmp_path, "two", 2, complete=False, cause="SERVER_DIED")
+    now = header(run_id="new").model_copy(update={"matrix": "kv", "arm": "one"})
+    assert look(tmp_path, now)[0] is None  # the matrix came to its end
+    arm(tmp_path, "three", 3, complete=None)
+    found = look(tmp_path, now)[0]
+    assert found is not None
+    assert found.path == kept
 
 
 def test_other_plans_are_passed_over(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from tests.unit.made_up import generation, header, rung
 BANDS = {name: metric.band for name, metric in METRICS.items()}
 
 
-def measured(tok_s: float) -> RunRecord:
-    made = rung(8192).model_copy(
+def measured(tok_s: float, *, depth: int = 8192, kv_bytes: int = 25_690_112) -> RunRecord:
+    made = rung(depth).model_copy(
         update={"generations": tuple(generation(tok_s * x) for x in (0.97, 1.0, 1.03))}
     )
-    kv = {"measured_bytes": 25_690_112, "theory_bytes": 25_690_112}
+    kv = {"measured_bytes": kv_bytes, "theory_bytes": kv_bytes}
     log = Event(code="server_log", message="", data={"kv": kv})
-    return RunRecord(header=header((8192,)), rungs=(made,), events=(log,))
+    return RunRecord(header=header((depth,)), rungs=(made,), events=(log,))
 
 
 @pytest.mark.parametrize("width", [80, 101, 120])
@@ -48,3 +48,11 @@ def test_a_matrix_is_not_cut() -> None:
     assert "…" not in text
     assert "24.5/24.5" in text
     assert "q8_0-q8_0" in text
+
+
+def test_large_caches_are_whole_numbers_of_mib() -> None:
+    record = measured(1000.0, depth=131072, kv_bytes=16 * 2**30)
+    results = [ArmResult("q8_0-q8_0", None, record, judge(record, None, BANDS))]
+    text = matrix_summary(results, width=80, color=False, encoding="utf-8")
+    assert "…" not in text
+    assert text.count("16384") == 2

@@ -7,7 +7,7 @@ import pytest
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.metrics import METRICS
 from harness.core.outcomes import CellVerdict, Outcome
-from harness.core.records import Event, Failure, Footer, MemorySample, Rung, RunRecord
+from harness.core.records import RESUMED, Event, Failure, Footer, MemorySample, Rung, RunRecord
 from harness.core.verdict import hold_run_level, judge, undecided
 from tests.unit.made_up import GIB, ask, control, pace, record, rung, server_log
 
@@ -198,6 +198,47 @@ def test_a_machine_that_changed_in_mid_run_is_off_its_pace() -> None:
     events = [pace((10.0, 10.1, 9.9)), pace((20.0, 20.1, 19.9)), server_log(on_gpu=False)]
     found = cell(record(rung(), events=events), baseline_of(then, then), "generation")
     assert (found.outcome, found.code) == ("INCONCLUSIVE", "pace")
+
+
+def test_the_pace_of_another_sitting_withholds_nothing() -> None:
+    """A finished run that was only opened again brings new paces and measures nothing."""
+    then = record(rung(), events=[STEADY])
+    events = [STEADY, Event(code=RESUMED, message="resumed"), pace((20.0, 20.1, 19.9))]
+    rates = (200.0, 201.0, 199.0)
+    now = record(
+        rung(),
+        events=[*events, server_log(on_gpu=False)],
+        controls=[control("before", rates), control("after", rates)],
+    )
+    found = cell(now, baseline_of(then, then), "generation")
+    assert found.outcome == "PASS", found.message
+
+
+def test_a_change_is_taken_back_where_half_of_an_unclear_drift_explains_it() -> None:
+    controls = [control("before", (100.0, 112.0, 88.0)), control("after", (93.0, 102.0, 80.0))]
+    slower = record(rung(generation_tok_s=(86.0, 87.0, 86.5)), controls=controls)
+    small = record(rung(), controls=controls)
+    (drift,) = {d for d in judge(small, two(rung()), BANDS).drift if abs(d.share) > d.limit}
+    assert drift.state == "unclear"
+    found = cell(slower, two(rung()), "generation")
+    assert (found.outcome, found.code) == ("INCONCLUSIVE", "drift")
+    assert "half of that would explain it" in found.message
+    much = cell(
+        record(rung(generation_tok_s=(70.0, 70.5, 69.5)), controls=controls),
+        two(rung()),
+        "generation",
+    )
+    assert much.outcome == "REGRESSED"
+    assert cell(small, two(rung()), "ttft").outcome == "PASS"
+
+
+@pytest.mark.parametrize(("repeats", "more"), [(3, True), (6, False)])
+def test_a_change_is_confirmed_from_six_samples(repeats: int, more: bool) -> None:
+    rates = tuple(60.0 + 0.1 * i for i in range(repeats))
+    slow = rung(generation_tok_s=rates, prefill_tok_s=600.0)
+    assert cell(record(slow), two(rung()), "generation").outcome == "REGRESSED"
+    assert ("generation" in undecided(slow, two(rung()), BANDS)) == more
+    assert "prefill" not in undecided(slow, two(rung()), BANDS)  # its batches are no repeats
 
 
 def test_depth_zero_slower_than_at_depth_is_impossible() -> None:
