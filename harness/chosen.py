@@ -8,7 +8,7 @@ from harness.core.metrics import METRICS
 from harness.core.records import RunRecord
 from harness.core.trend import Point, by_cell, findings, groups
 from harness.core.verdict import judge
-from harness.errors import SetupError
+from harness.errors import SetupError, StoreError
 from harness.report.judged import Judged
 from harness.report.trends import sentence
 from harness.settings import Settings, load, project_root
@@ -39,7 +39,12 @@ def run_named(name: str | None, settings: Settings) -> RunRecord:
         raise SetupError(f"no {what} in {settings.results}; give a run id or a file")
     if name is not None and len(paths) > 1:
         raise SetupError(f"{name!r} fits {len(paths)} runs; give more of its id")
-    return read_run(paths[-1])
+    try:
+        return read_run(paths[-1])
+    except StoreError as error:
+        if name is not None or len(paths) < 2:
+            raise
+        raise StoreError(f"{error}; the run before it is {paths[-2].stem}, name it") from error
 
 
 def judged_runs(names: Iterable[str | None], settings: Settings) -> list[Judged]:

@@ -43,7 +43,7 @@ def night(
     on with, also from an earlier night; what was measured already in this night is not measured
     again. Everything is in RESULTS/nights/NAME.
 
-    Exit code: 0 all passed, 1 something failed, 3 a profile measured nothing, 2 not finished.
+    Exit code: 0 nothing bad, 1 something failed, 3 a profile measured nothing, 2 not finished.
     """
     import shlex
 

@@ -1,5 +1,6 @@
 """What the commands print: sentences and tables that any terminal, pipe or file can take."""
 
+import os
 import shutil
 import sys
 
@@ -8,6 +9,8 @@ from rich.table import Table
 
 from harness.report.text import encodable, rendered
 
+PIPE_COLUMNS = 400
+
 
 def say(text: str) -> None:
     """One line on standard output."""
@@ -15,8 +18,10 @@ def say(text: str) -> None:
 
 
 def show(table: Table) -> None:
-    """A table as wide as the terminal, in colour where that is one."""
+    """A table as wide as the terminal, in colour where that is one; uncut where it is none."""
     width, color = terminal()
+    if not color and "COLUMNS" not in os.environ:
+        width = PIPE_COLUMNS
     click.echo(rendered(table, width=width, color=color, encoding=sys.stdout.encoding), nl=False)
 
 

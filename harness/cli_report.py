@@ -35,7 +35,7 @@ from harness.report.judged import depth_label
 from harness.report.markdown import bug_report
 from harness.report.markdown import summary as markdown_summary
 from harness.report.sparkline import sparkline
-from harness.report.text import encodable, plain_table
+from harness.report.text import encodable, plain_number, plain_table
 from harness.settings import Settings
 from harness.store.baselines import find_baseline, write_baseline
 from harness.store.history import History, read_history
@@ -315,8 +315,8 @@ def _table(points: Sequence[Point]) -> Table:
             METRICS[metric].label,
             depth_label(depth),
             str(len(cell)),
-            f"{cell[0].value:,.4g}",
-            f"{cell[-1].value:,.4g} {unit}",
+            plain_number(cell[0].value),
+            f"{plain_number(cell[-1].value)} {unit}",
             sparkline([p.value for p in cell], sys.stdout.encoding, width=24),
         )
     return table

@@ -51,7 +51,9 @@ def objections(records: Sequence[RunRecord], bands: Mapping[str, float]) -> list
             found.append(f"run {run} measured no rung of the ladder, only a heatmap or a fuzz")
         if moved := changed_within(record, bands[PREFILL.name]):
             found.append(f"run {run}: {moved} while it was measured; measure again")
-        for cell in judge(record, None, bands).cells:
+        verdict = judge(record, None, bands)
+        found += [f"run {run}: {d.sentence}" for d in verdict.drift if d.state == "drifted"]
+        for cell in verdict.cells:
             if cell.outcome in ("INVALID", "ERROR", "LEAK") and (
                 cell.metric.kind == "score" or cell.code != "answers"
             ):
@@ -101,7 +103,7 @@ def _disagreements(records: Sequence[RunRecord], bands: Mapping[str, float]) -> 
             if spread > bands[metric.name] and moved > metric.min_effect:
                 found.append(
                     f"{metric.label} at {depth} differs by {spread:.1%} between the runs "
-                    f"({min(places):,.4g} and {max(places):,.4g} {metric.unit}), more than the "
+                    f"({min(places):,.6g} and {max(places):,.6g} {metric.unit}), more than the "
                     f"band of ±{bands[metric.name]:.0%}"
                 )
     return found

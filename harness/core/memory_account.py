@@ -19,11 +19,12 @@ def sentences(record: RunRecord) -> Iterator[str]:
         )
     beyond = memory_beyond_theory(record)
     if beyond is not None:
-        yield (
-            f"server memory beyond weights and KV cache: {_signed(beyond.constant_bytes)} and "
-            f"{beyond.bytes_per_token:+,.0f} B per token of depth (a straight line through "
-            f"{len(_by_depth(record))} rungs)"
-        )
+        rungs = f"a straight line through {len(_by_depth(record))} rungs"
+        grows = f"{beyond.bytes_per_token:+,.0f} B per token of depth ({rungs})"
+        if beyond.bytes_per_token < 0:
+            grows = f"no growth with depth ({rungs})"
+        constant = _signed(beyond.constant_bytes)
+        yield f"server memory beyond weights and KV cache: {constant}, {grows}"
     free = [m.host_available_bytes for r in record.rungs for m in r.memory]
     known = [size for size in free if size is not None]
     if known:

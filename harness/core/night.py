@@ -103,7 +103,7 @@ def to_be_resumed(nights: Sequence[Night], profile: str) -> bool:
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """0 all passed; 1 something failed; 3 a profile measured nothing; 2 not finished.
+    """0 nothing bad; 1 something failed; 3 a profile measured nothing; 2 not finished.
 
     The first of 1, 3, 2 that applies. `INCONCLUSIVE` and `NO_BASELINE` fail where pytest says so
     (`--strict-verdicts`, as under CI).

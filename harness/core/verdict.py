@@ -248,7 +248,7 @@ def _too_few(why: Unjudgeable) -> str:
 def _compare(
     metric: Metric, mine: Samples, runs: Sequence[Samples], band: float
 ) -> tuple[Decision, Estimate | Unjudgeable, str | None]:
-    """The decision, what it rests on, and where a prefill's curve departs, in words."""
+    """The decision, what it rests on, and in words where a curve departs or why it passes."""
     decision: Decision
     if metric is PREFILL:
         curve = curve_estimate(mine.chunks, [run.chunks for run in runs], band=band)
@@ -263,7 +263,7 @@ def _compare(
     if decision != "PASS" and metric.min_effect:
         moved = abs(median(values_of(metric, mine)) - median(theirs))
         if moved < metric.min_effect:
-            decision = "PASS"
+            return "PASS", estimate, f"{moved:.3g} {metric.unit} apart, too little to count"
     return decision, estimate, None
 
 

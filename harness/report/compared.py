@@ -12,6 +12,13 @@ from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
 
 NARROW = 102
+NEXT_STEPS = {
+    "noise": "more blocks (--blocks 6), or a wider --band",
+    "together": "more blocks (--blocks 6)",
+    "few_blocks": "more blocks (--blocks 6)",
+    "contention": "wait for a quiet machine (--wait-quiet 600), or count all samples (--contended)",
+    "pace": "again when nothing slows the machine or gives it other cores",
+}
 
 
 def comparison_text(
@@ -41,6 +48,8 @@ def comparison_text(
     for why in compared.moved.values():
         lines.append(f"speeds of a block left out: {why}")
     lines.append(compared.sentence)
+    codes = {c.code for c in compared.cells if c.outcome == "INCONCLUSIVE"}
+    lines += [f"  next: {step}" for code, step in NEXT_STEPS.items() if code in codes]
     parts += [rendered(Text(line), width=width, color=color, encoding=encoding) for line in lines]
     return "".join(parts)
 

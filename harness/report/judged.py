@@ -7,6 +7,7 @@ from harness.core.baseline import Baseline
 from harness.core.outcomes import CellVerdict
 from harness.core.records import RunRecord
 from harness.core.verdict import RunVerdict
+from harness.report.text import plain_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,7 @@ def quantity(cell: CellVerdict, value: float | None) -> str:
         return "–"
     if cell.metric.kind == "score":
         return f"{value:,.4g} right"
-    digits = "0f" if value >= 1000 else "4g"
-    return f"{value:,.{digits}} {cell.metric.unit}"
+    return f"{plain_number(value)} {cell.metric.unit}"
 
 
 def change(cell: CellVerdict) -> str:

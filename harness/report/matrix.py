@@ -126,7 +126,7 @@ def _kv(record: RunRecord | None) -> str:
 
 def _mib(size_bytes: float) -> str:
     mib = size_bytes / _MIB
-    return f"{mib:.0f}" if mib >= 1000 else f"{mib:.4g}"
+    return f"{mib:.0f}" if mib >= 1000 else f"{mib:.2f}".rstrip("0").rstrip(".")
 
 
 def _retrieval(rung: Rung) -> str:

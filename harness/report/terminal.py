@@ -112,7 +112,8 @@ def _absence(cells: list[CellVerdict]) -> str:
 
 def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
     table = plain_table()
-    table.add_column("depth", justify="right", no_wrap=True)
+    deepest = max(cell.depth for cell in verdict.cells)  # never cut, nor is an outcome
+    table.add_column("depth", justify="right", no_wrap=True, min_width=len(str(deepest)))
     table.add_column("metric", no_wrap=True)
     table.add_column("measured", justify="right", no_wrap=True)
     table.add_column("baseline", justify="right", no_wrap=True)
@@ -120,7 +121,7 @@ def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
     if not narrow:
         table.add_column("interval", justify="right", no_wrap=True)
         table.add_column("n", justify="right", no_wrap=True)
-    table.add_column("outcome", no_wrap=True)
+    table.add_column("outcome", no_wrap=True, min_width=max(len(c.outcome) for c in verdict.cells))
     last: int | None = None
     for cell in verdict.cells:
         if last is not None and cell.depth != last:
@@ -175,6 +176,10 @@ def _percent(share: float, cell: CellVerdict) -> str:
 
 
 def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
+    if record.torn:
+        yield "the last line of this record was torn and is left out"
+    if record.footer is None and not record.imported:
+        yield "this record has no end: its run was killed, or is still being measured"
     effect = order_effect(scores_by_order(a for r in record.rungs for a in r.asks))
     if len({score.share for score in effect.scores if score.asked}) > 1:
         yield f"order of asking: {effect.sentence}"

@@ -7,6 +7,7 @@ from harness.core.metrics import METRICS
 from harness.core.trend import Finding, Point, by_cell, findings
 from harness.report.judged import depth_label, percent
 from harness.report.plotting import Figure, Table, Trace, safe
+from harness.report.text import plain_number
 
 MAX_RUNS_DRAWN = 400
 MAX_RUNS_TABLED = 60
@@ -98,7 +99,7 @@ def _figure(
                 }
             )
         rows += [
-            (depth_label(depth), p.started_at[:16], p.build, f"{p.value:,.4g}", p.run_id)
+            (depth_label(depth), p.started_at[:16], p.build, plain_number(p.value), p.run_id)
             for p in reversed(cell[-MAX_RUNS_TABLED:])
         ]
     layout: dict[str, Any] = {

@@ -216,6 +216,8 @@ def _refuse_newer(path: Path | str, piece: bytes) -> None:
 
 
 def _unwritable(folder: Path, error: OSError) -> StoreError:
+    if folder.is_file():
+        return StoreError(f"{folder} is a file; give a folder with --results")
     return StoreError(
         f"cannot write into the results folder {folder}: {error.strerror or error}; give another "
         "with --results"

@@ -128,7 +128,7 @@ def test_port_in_use(tmp_path: Path) -> None:
 
 def test_results_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file, not a folder", encoding="utf-8")
-    refused(tmp_path, says="cannot write into the results folder")
+    refused(tmp_path, says="is a file; give a folder with --results")
 
 
 def test_unknown_setting(tmp_path: Path) -> None:

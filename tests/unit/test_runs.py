@@ -78,7 +78,7 @@ def test_nan_never_reaches_the_disk() -> None:
 def test_a_folder_that_is_a_file_is_refused_before_measuring(tmp_path: Path) -> None:
     blocked = tmp_path / "results"
     blocked.write_text("", encoding="utf-8")
-    with pytest.raises(StoreError, match="cannot write into the results folder"):
+    with pytest.raises(StoreError, match="results is a file; give a folder with --results"):
         check_writable(blocked)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.metrics import METRICS
-from harness.core.records import RunRecord
+from harness.core.records import Footer, RunRecord
 from harness.core.verdict import judge
 from harness.report.terminal import summary
 from harness.report.text import encodable
@@ -81,3 +81,19 @@ def test_the_runs_outcome_comes_first_with_the_cells_counted() -> None:
     assert lines[1] == "REGRESSED: 4 PASS, 1 REGRESSED of 5 cells"
     assert "PASS: 5 PASS of 5 cells" in shown(record(rung()), record(rung()))
     assert "NO_BASELINE: 5 NO_BASELINE of 5 cells" in shown(record(rung()))
+
+
+def test_a_torn_record_and_one_without_an_end_are_said() -> None:
+    killed = record(rung())
+    assert "this record has no end" in shown(killed, record(rung()))
+    torn = shown(killed.model_copy(update={"torn": True}), record(rung()))
+    assert "the last line of this record was torn" in torn
+    footer = Footer(ended_at="now", complete=True, prefilled_tokens=9, elapsed_s=1.0)
+    assert "no end" not in shown(killed.model_copy(update={"footer": footer}), record(rung()))
+
+
+def test_depth_and_outcome_are_never_cut() -> None:
+    deep = rung(131072).model_copy(update={"generations": ()})
+    text = shown(record(deep), record(deep), width=60)
+    assert "131072" in text
+    assert "INCONCLUSIVE" in text
