@@ -34,7 +34,7 @@ from harness.serving.session import Session
 from harness.settings import Settings, load
 from harness.store.baselines import write_baseline
 
-PERIOD_US = 10_000
+PERIOD_US = 20_000
 CGROUP_V1, CGROUP_V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 SPEED = ("prefill", "generation", "ttft")
 SAME_PACE = 0.2
@@ -52,7 +52,9 @@ class Silent:
 
 @contextlib.contextmanager
 def slowed(pid: int | None, share: float) -> Iterator[None]:
-    """Take `share` of all cores from process `pid`, by a control group of its own, 10 ms by 10 ms.
+    """Take `share` of all cores from process `pid`, by a control group of its own, 20 ms by 20 ms.
+
+    In periods of 10 ms the kernel gave it less, now more, and its controls drifted.
 
     Raises:
         OSError: not root, or the system has no control group for the CPU.
