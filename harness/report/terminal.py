@@ -112,16 +112,11 @@ def _absence(cells: list[CellVerdict]) -> str:
 
 def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
     table = plain_table()
-    deepest = max(cell.depth for cell in verdict.cells)  # never cut, nor is an outcome
-    table.add_column("depth", justify="right", no_wrap=True, min_width=len(str(deepest)))
-    table.add_column("metric", no_wrap=True)
-    table.add_column("measured", justify="right", no_wrap=True)
-    table.add_column("baseline", justify="right", no_wrap=True)
-    table.add_column("change", justify="right", no_wrap=True)
-    if not narrow:
-        table.add_column("interval", justify="right", no_wrap=True)
-        table.add_column("n", justify="right", no_wrap=True)
-    table.add_column("outcome", no_wrap=True, min_width=max(len(c.outcome) for c in verdict.cells))
+    table.add_column("depth", justify="right", no_wrap=True)
+    table.add_column("metric")
+    for name in ("measured", "baseline", "change", *(() if narrow else ("interval", "n"))):
+        table.add_column(name, justify="right")
+    table.add_column("outcome", no_wrap=True)  # depth and outcome are never cut, the others fold
     last: int | None = None
     for cell in verdict.cells:
         if last is not None and cell.depth != last:
