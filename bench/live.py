@@ -202,6 +202,11 @@ def main() -> None:
             assert record is not None
             if changed_within(record, METRICS["prefill"].band) is None:
                 records.append(record)
+        if len(records) < options.baseline_runs:
+            raise SystemExit(
+                f"the machine changed its pace in {2 * options.baseline_runs} of the baseline's "
+                f"runs or more; only {len(records)} can be used, try again on a calmer machine"
+            )
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         key = key_of(records[0].header)
         runs = tuple(accepted(r, now, "bench") for r in records)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.records import REGAINED, Event, Failure, Footer, Header, RunRecord
+from harness.core.sittings import finished_arms
 from harness.errors import ServerError
 from harness.regain import regain
 from harness.resume import Resumption, find_resumption
@@ -138,6 +139,8 @@ def test_an_arm_that_failed_by_itself_does_not_cut_its_matrix_short(tmp_path: Pa
     found = look(tmp_path, now)[0]
     assert found is not None
     assert found.path == kept
+    newest_first = [read_run(p) for p in sorted(tmp_path.glob("*.jsonl"), reverse=True)]
+    assert finished_arms(newest_first, now) == {kept.stem}  # the one that failed is none
 
 
 def test_other_plans_are_passed_over(tmp_path: Path) -> None:
