@@ -13,7 +13,9 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from harness.core.judged import Judged
 from harness.core.metrics import METRICS
+from harness.core.points import by_cell
 from harness.core.records import (
     AskRecord,
     Chunk,
@@ -28,10 +30,9 @@ from harness.core.records import (
     Rung,
     ServerIdentity,
 )
-from harness.core.trend import by_cell, findings
+from harness.core.trend import findings
 from harness.core.verdict import judge
 from harness.report.html import page
-from harness.report.judged import Judged
 from harness.store.history import read_history
 from harness.store.runs import read_run
 

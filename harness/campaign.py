@@ -15,8 +15,7 @@ from harness.errors import ServerError, SetupError
 from harness.machine.fingerprint import read_machine
 from harness.machine.listener import server_pid
 from harness.machine.memory import MemoryProbe
-from harness.machine.quiet import wait_quiet
-from harness.machine.watch import MachineWatcher
+from harness.machine.watch import MachineWatcher, wait_quiet
 from harness.ports import Reporter
 from harness.preflight import Preflight, after_start, before_start
 from harness.probes import ProbeKind, Probes

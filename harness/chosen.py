@@ -1,19 +1,13 @@
 """Which settings, runs and baselines a command means by what it was given."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from harness.core.baseline import key_of
-from harness.core.metrics import METRICS
+from harness.core.judged import Judged
 from harness.core.records import RunRecord
-from harness.core.trend import Point, by_cell, findings, groups
-from harness.core.verdict import judge
 from harness.errors import SetupError, StoreError
-from harness.report.judged import Judged
-from harness.report.trends import sentence
+from harness.publish import judged
 from harness.settings import Settings, load, project_root
-from harness.store.baselines import find_baseline
-from harness.store.history import read_history
 from harness.store.runs import list_runs, read_run
 
 
@@ -50,35 +44,3 @@ def run_named(name: str | None, settings: Settings) -> RunRecord:
 def judged_runs(names: Iterable[str | None], settings: Settings) -> list[Judged]:
     """Runs by name, each judged against the accepted baseline of its own key."""
     return [judged(run_named(name, settings), settings) for name in names]
-
-
-def judged(record: RunRecord, settings: Settings) -> Judged:
-    """A run judged against the accepted baseline of its key, if there is one."""
-    baseline = find_baseline(settings.baselines, key_of(record.header))
-    return Judged(record, judge(record, baseline, bands_of(settings)), baseline)
-
-
-def history_of(runs: Iterable[Judged], results: Path | str) -> tuple[Point, ...]:
-    """All runs in a results folder (or URL) that may stand beside these: same machine and key."""
-    headers = [run.record.header for run in runs]
-    wanted = {(h.machine.machine_class, h.model.name, key_of(h).slug) for h in headers}
-    return tuple(
-        p
-        for p in read_history(results).points
-        if (p.machine_class, p.model, p.configuration) in wanted
-    )
-
-
-def sentences(points: Sequence[Point], settings: Settings, reference: str | None) -> list[str]:
-    """What the history shows: lasting changes and slow decays, a sentence each."""
-    return [
-        sentence(finding)
-        for some in groups(points).values()
-        for cell in by_cell(some).values()
-        for finding in findings(cell, band=settings.band_of(cell[0].metric), reference=reference)
-    ]
-
-
-def bands_of(settings: Settings) -> dict[str, float]:
-    """Every metric's noise band, a share."""
-    return {name: settings.band_of(name) for name in METRICS}

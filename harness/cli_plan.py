@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from harness import outlook
-from harness.budget import Budget
+from harness.budget import Budget, attention_share, probe, token_ms
 from harness.cli_output import say, show
 from harness.core.buffers import BufferCheck
 from harness.core.forecast import spoken
@@ -113,16 +112,14 @@ def _probed(settings: Settings, session: Session) -> Budget | str:
         deepest,
         limit_s=settings.budget_s,
         again_s=0.0,
-        ratio=outlook.attention_share(session.gguf),
+        ratio=attention_share(session.gguf),
     )
-    exchange = outlook.probe(
-        session.client, script, warm, deepest=deepest, budget_s=settings.budget_s
-    )
+    exchange = probe(session.client, script, warm, deepest=deepest, budget_s=settings.budget_s)
     reading = exchange or warm
     record = prefill_record(
         reading, "cold_repeat", planned_cached_tokens=0, origin_ns=reading.started_ns
     )
-    budget.learn(record.chunks, outlook.token_ms(warm))
+    budget.learn(record.chunks, token_ms(warm))
     read = reading.new_tokens or 0
     say(f"the server started with this context and generated; {read} tokens were read as a probe")
     return budget

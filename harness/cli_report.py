@@ -8,19 +8,13 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from harness.chosen import (
-    bands_of,
-    history_of,
-    judged_runs,
-    run_named,
-    sentences,
-    settings_for,
-)
+from harness.chosen import judged_runs, run_named, settings_for
 from harness.cli_output import say, show
 from harness.core.baseline import MAX_RUNS, Baseline, Key, key_of
 from harness.core.metrics import METRICS
+from harness.core.points import Point, by_cell, groups
 from harness.core.records import RunRecord
-from harness.core.trend import Point, by_cell, findings, groups
+from harness.core.trend import findings
 from harness.errors import SetupError, StoreError
 from harness.exports import (
     github_action,
@@ -30,6 +24,7 @@ from harness.exports import (
     pytest_benchmark,
     record_schema,
 )
+from harness.publish import bands_of, history_of, sentences
 from harness.report.html import history_page, page
 from harness.report.judged import depth_label
 from harness.report.markdown import bug_report

@@ -12,14 +12,13 @@ from harness.core.haystack import grow
 from harness.core.heatmap import (
     MAX_QUESTIONS,
     Cell,
-    CellResult,
-    Matrix,
     even_lengths,
     most_needles,
     plan_heatmap,
     true_shares,
 )
 from harness.core.needles import Ask, CodeSource, Needle, make_ask, needle_names
+from harness.core.probe_scores import CellResult, Matrix
 from harness.errors import SetupError
 from harness.interview import Interview
 from harness.script import Script

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.core.answer_budget import larger_budget
 from harness.core.failures import Diagnosis, ForeignOrigin
 from harness.core.needles import Ask, Needle
 from harness.core.records import AskRecord, ProbeAsk
@@ -129,3 +128,21 @@ class Interview:
         foreign |= dict.fromkeys(self._earlier, "earlier_request")
         foreign |= dict.fromkeys(self._here, "unasked_needle")
         return {c: origin for c, origin in foreign.items() if c not in ask.expected.values()}
+
+
+FACTOR = 4
+"""How much larger the second budget is; there is no third."""
+
+
+def larger_budget(record: AskRecord, budget_tokens: int, n_ctx: int | None) -> int | None:
+    """The budget, in tokens, to ask again with; `None` when asking again would tell nothing new.
+
+    Only an answer whose sole fault is its budget is asked again: every other wrong answer counts as
+    it is. `n_ctx` is the server's context, which prompt and answer share.
+    """
+    if record.invalid != ("budget",):
+        return None
+    larger = FACTOR * budget_tokens
+    if n_ctx is not None and record.prompt_tokens is not None:
+        larger = min(larger, n_ctx - record.prompt_tokens)
+    return larger if larger > budget_tokens else None

@@ -19,7 +19,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from harness.chosen import judged, settings_for
+from harness.chosen import settings_for
+from harness.core.judged import Judged
 from harness.core.night import (
     TRIES,
     Attempt,
@@ -32,8 +33,7 @@ from harness.core.night import (
 )
 from harness.core.records import RunRecord
 from harness.errors import HarnessError, SetupError, StoreError
-from harness.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY
-from harness.report.judged import Judged
+from harness.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY, judged
 from harness.report.night import night_issue, night_summary
 from harness.store.runs import list_runs, read_run
 

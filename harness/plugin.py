@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SETTINGS] = settings = load(given, root)
         config.stash[ARMS] = ()
         if settings.matrix is not None:
-            from harness.arms import load_arms
+            from harness.arm_runs import load_arms
 
             config.stash[ARMS] = load_arms(given, root)
     except HarnessError as error:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.core.flag_names import merged, with_dashes
+from harness.core.flags import merged, with_dashes
 from harness.errors import SetupError
 
 Layer = Mapping[str, Any]

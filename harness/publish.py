@@ -1,15 +1,23 @@
 """After a measured session: the page asked for with `--report`, and the summary of a CI job."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.chosen import bands_of, history_of, judged, sentences
+from harness.core.baseline import key_of
+from harness.core.judged import Judged
+from harness.core.metrics import METRICS
+from harness.core.points import Point, by_cell, groups
 from harness.core.records import RunRecord
+from harness.core.trend import findings
+from harness.core.verdict import judge
 from harness.errors import StoreError
 from harness.report.html import page
 from harness.report.markdown import summary
+from harness.report.trends import sentence
 from harness.settings import Settings
+from harness.store.baselines import find_baseline
+from harness.store.history import read_history
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 MAX_SUMMARY_BYTES = 1_000_000
@@ -46,3 +54,35 @@ def publish(
             yield f"job summary: {job}"
     except (OSError, StoreError) as error:
         yield f"no report written: {error}"
+
+
+def judged(record: RunRecord, settings: Settings) -> Judged:
+    """A run judged against the accepted baseline of its key, if there is one."""
+    baseline = find_baseline(settings.baselines, key_of(record.header))
+    return Judged(record, judge(record, baseline, bands_of(settings)), baseline)
+
+
+def history_of(runs: Iterable[Judged], results: Path | str) -> tuple[Point, ...]:
+    """All runs in a results folder (or URL) that may stand beside these: same machine and key."""
+    headers = [run.record.header for run in runs]
+    wanted = {(h.machine.machine_class, h.model.name, key_of(h).slug) for h in headers}
+    return tuple(
+        p
+        for p in read_history(results).points
+        if (p.machine_class, p.model, p.configuration) in wanted
+    )
+
+
+def sentences(points: Sequence[Point], settings: Settings, reference: str | None) -> list[str]:
+    """What the history shows: lasting changes and slow decays, a sentence each."""
+    return [
+        sentence(finding)
+        for some in groups(points).values()
+        for cell in by_cell(some).values()
+        for finding in findings(cell, band=settings.band_of(cell[0].metric), reference=reference)
+    ]
+
+
+def bands_of(settings: Settings) -> dict[str, float]:
+    """Every metric's noise band, a share."""
+    return {name: settings.band_of(name) for name in METRICS}

@@ -9,21 +9,18 @@ been; a rung that was not reused as planned is read again cold, and that is said
 import time
 from datetime import datetime
 
-from harness import outlook
-from harness.budget import Budget
+from harness.budget import Budget, attention_share, probe, sentence, token_ms
 from harness.controls import Controls
 from harness.core import cells
+from harness.core.cells import caching_at
 from harness.core.needles import ORDERS, Order
-from harness.core.prompt_caching import caching_at
 from harness.core.records import AskRecord, Event, Failure, Footer, Plan, Prefill, Rung
 from harness.core.sittings import climb_ms
 from harness.counts import refuse_impossible_reuse, refuse_truncation
-from harness.draft import RungDraft
 from harness.errors import OverBudgetError, ServerError
-from harness.meter import Meter
+from harness.meter import Meter, RungDraft
 from harness.ports import MemoryReader, Reporter, Undecided, Watcher
-from harness.regain import regain
-from harness.resume import Resumption
+from harness.resume import Resumption, regain
 from harness.script import Script
 from harness.serverlog import LogCounts, explain, log_event, newest_lines
 from harness.serving.client import Exchange
@@ -81,7 +78,7 @@ class Runner:
             deepest,
             limit_s=settings.budget_s,
             again_s=settings.remeasure_s,
-            ratio=outlook.attention_share(session.gguf),
+            ratio=attention_share(session.gguf),
         )
         self._meter = Meter(
             session,
@@ -144,7 +141,7 @@ class Runner:
             return
         reading = self._cold[max(self._cold)][-1] if self._cold else None
         if reading is None and self._budget.limit_s is not None:
-            exchange = outlook.probe(
+            exchange = probe(
                 self._client,
                 self._script,
                 warm,
@@ -154,11 +151,11 @@ class Runner:
             if exchange is not None:
                 self._meter.prefilled_tokens += exchange.new_tokens or 0
                 reading = self._meter.sample(exchange, "cold_repeat", 0)
-        self._budget.learn(reading.chunks if reading else (), outlook.token_ms(warm))
+        self._budget.learn(reading.chunks if reading else (), token_ms(warm))
         if ahead := self._budget.forecast():
             rungs = {f.depth: (f.until.ms, f.until.low_ms, f.until.high_ms) for f in ahead}
             self.event("forecast", "ms until each rung is measured: about, low, high", rungs=rungs)
-        if said := outlook.sentence(self._budget):
+        if said := sentence(self._budget):
             self._reporter.say(said)
         self._budget.refuse_hopeless()
 

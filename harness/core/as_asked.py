@@ -8,7 +8,7 @@ prompt that fits. Only what is known to differ is said; what a log doesn't tell 
 import re
 from collections.abc import Sequence
 
-from harness.core.flag_names import called, groups
+from harness.core.flags import values_of
 from harness.core.logwatch import LogFindings, is_host
 
 _SCALE_TOLERANCE = 0.01
@@ -55,15 +55,6 @@ def other_build(build: str, expected: str | None) -> str | None:
     if re.search(rf"(?<!\w){re.escape(expected)}{end}", build, re.IGNORECASE):
         return None
     return f"its build is {build}, not {expected}"
-
-
-def values_of(argv: Sequence[str]) -> dict[str, str]:
-    """Value of every setting of a command line, by its first name; "" for switches."""
-    result = {}
-    for flag, *words in groups(argv):
-        name, equals, value = flag.partition("=")
-        result[called(name)] = value if equals else " ".join(words)
-    return result
 
 
 def _device(found: LogFindings, gpu_layers: str | None, expected: str | None) -> str | None:

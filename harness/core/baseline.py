@@ -7,8 +7,8 @@ import re
 from pydantic import Field
 
 from harness.core.cells import Samples, samples_of
-from harness.core.pace import pooled_pace
 from harness.core.probe_scores import ProbeScore, scores_of
+from harness.core.recorded_pace import pooled_pace
 from harness.core.records import Header, RunRecord, Strict
 
 SCHEMA_VERSION = 1

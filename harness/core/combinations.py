@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from harness.core.as_asked import values_of
 from harness.core.buffers import QUANTISED
+from harness.core.flags import values_of
 from harness.core.kv import BLOCK_BYTES
 from harness.core.layers import Metadata, model_layers
 

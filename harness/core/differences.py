@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.as_asked import values_of
+from harness.core.flags import values_of
 from harness.core.matrices import is_speculation
 from harness.core.records import RunRecord
 

@@ -9,30 +9,18 @@ need about 45 needles, not 128. At each length only the questions are read anew.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 from harness.core.haystack import Placed, Segment
 from harness.core.needles import MEMORY_TARGET, CodeSource, Needle
-from harness.core.records import RunRecord, Strict
 
 DEFAULT_LENGTHS = 8
 DEFAULT_BANDS = 16
 MAX_QUESTIONS = 8
 """Most questions in one request, the control's included (the reference model's limit)."""
 
-HEATMAP_EVENT = "heatmap"
-"""Code of the event that holds a `Matrix` in a record."""
 
 NEEDLE_TOKENS = 48
 """Room kept for a needle and for the line that may run past its place, by default."""
-
-CellState = Literal["right", "wrong", "wrong_warm_only", "unconfirmed", "invalid", "not_asked"]
-"""What a cell came to.
-
-`wrong`: also when read cold. `wrong_warm_only`: right when read cold, so the reused prefix is at
-fault. `unconfirmed`: wrong, and not read cold yet. `invalid`: the ask said nothing (its control
-failed, a budget cut it).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,76 +162,3 @@ def true_shares(plan: HeatmapPlan, segments: Sequence[Segment]) -> dict[tuple[in
     at = {p.needle: p.at_tokens for segment in segments for p in segment.needles}
     totals = {segment.depth: segment.total_tokens for segment in segments}
     return {(c.length, c.band): at[c.needle] / totals[c.length] for c in plan.cells}
-
-
-class CellResult(Strict):
-    """What one cell said: warm (prefix reused) and, where that was wrong, cold.
-
-    `warm_class` and `cold_class` are classes of `core.failures` (as text), for the question alone;
-    `None` when not asked. `valid` is false when the ask said nothing.
-    """
-
-    length: int
-    band: int
-    share: float
-    warm_class: str | None = None
-    warm_valid: bool = True
-    cold_class: str | None = None
-    cold_valid: bool = True
-
-    @property
-    def state(self) -> CellState:
-        """What the cell came to; a failure counts only when it is confirmed cold."""
-        if self.warm_class is None:
-            return "not_asked"
-        if not self.warm_valid:
-            return "invalid"
-        if self.warm_class == "right":
-            return "right"
-        if self.cold_class is None or not self.cold_valid:
-            return "unconfirmed"
-        return "wrong_warm_only" if self.cold_class == "right" else "wrong"
-
-
-class Matrix(Strict):
-    """A heatmap's result: every cell, with the counts that are reported apart.
-
-    `document_tokens` pairs with `lengths`; `prefilled_tokens` as the server counted them, `None`
-    when it does not; `planned_prefilled_tokens` as planned. `question_tokens` is the questions'
-    share of them; `confirm_tokens`, read cold to confirm failures, are not among them.
-    """
-
-    lengths: tuple[int, ...]
-    document_tokens: tuple[int, ...]
-    bands: int
-    cells: tuple[CellResult, ...]
-    prefilled_tokens: int | None = None
-    planned_prefilled_tokens: int | None = None
-    question_tokens: int | None = None
-    confirm_tokens: int | None = None
-    elapsed_s: float | None = None
-
-    def at(self, length: int, band: int) -> CellResult | None:
-        """The cell's result, the latest when there are several; `None` when it is missing."""
-        return next((c for c in reversed(self.cells) if (c.length, c.band) == (length, band)), None)
-
-    def rows(self) -> tuple[tuple[CellState, ...], ...]:
-        """States, one row a band from the document's beginning, one column a length."""
-        return tuple(
-            tuple(self._state(length, band) for length in self.lengths)
-            for band in range(self.bands)
-        )
-
-    def count(self, state: CellState) -> int:
-        """How many cells came to `state`."""
-        return sum(row.count(state) for row in self.rows())
-
-    def _state(self, length: int, band: int) -> CellState:
-        cell = self.at(length, band)
-        return "not_asked" if cell is None else cell.state
-
-
-def matrix_of(record: RunRecord) -> Matrix | None:
-    """The heatmap of a run, the latest; `None` when it has none."""
-    found = next((e for e in reversed(record.events) if e.code == HEATMAP_EVENT), None)
-    return None if found is None else Matrix.model_validate(found.data)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.core.flag_names import called, groups, setting_of
+from harness.core.flags import called, groups, setting_of
 from harness.errors import SetupError
 
 KV_TYPES = (("f16", "f16"), ("q8_0", "f16"), ("f16", "q8_0"), ("q8_0", "q8_0"), ("q4_0", "q4_0"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.core.outcomes import Outcome
+from harness.core.outcome import Outcome
 from harness.core.records import Strict
 
 ENDED_BY_ITSELF = (0, 1, 3, 4, 5)

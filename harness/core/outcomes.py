@@ -1,25 +1,14 @@
 """Outcomes: one per cell, with its reason and what to do next."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from harness.core.baseline import Baseline
 from harness.core.metrics import GENERATION, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.core.needles import ORDERS
+from harness.core.outcome import Outcome
 from harness.core.records import Rung
 from harness.core.stats import Estimate
 
-Outcome = Literal[
-    "PASS",
-    "IMPROVED",
-    "REGRESSED",
-    "LEAK",
-    "INCONCLUSIVE",
-    "INVALID",
-    "NO_BASELINE",
-    "INCOMPARABLE",
-    "ERROR",
-]
 NEXT_STEPS: dict[str, str] = {
     "no_baseline": "run it once more, then accept both runs with `harness baseline update`",
     "no_depth": "accept runs that reach this depth with `harness baseline update`",

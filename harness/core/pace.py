@@ -8,54 +8,18 @@ at 5,750 tok/s for some minutes, and at 30 GB/s and 7,500 tok/s for some others 
 cache copy slower together, and hand work to each other faster).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from harness.core.drift import DRIFT_CONFIDENCE
-from harness.core.records import RESUMED, RunRecord
+from harness.core.recorded_pace import Pace, on_cpu, paces_of
+from harness.core.records import RunRecord
 from harness.core.stats import Estimate, ratio_estimate, same_run_ratio
-
-Pace = Mapping[str, Sequence[float]]
-"""Samples by what was timed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The pace, taken once: in which sitting, and `before` or `after` its climb."""
-
-    sitting: int
-    position: str
-    pace: Pace
-
 
 CACHED_BYTES = 2**28
 """The caches of a large CPU hold up to this much."""
 CACHED_LIMIT = 0.5
 """How far copying must have moved to count where the caches hold weights and KV cache."""
-
-
-def paces_of(record: RunRecord) -> tuple[Taken, ...]:
-    """Each time the pace was taken in a run, in order."""
-    found, sitting = [], 1
-    for event in record.events:
-        sitting += event.code == RESUMED
-        if event.code == "pace":
-            pace = {name: values for name, values in event.data.items() if name != "position"}
-            found.append(Taken(sitting, str(event.data.get("position")), pace))
-    return tuple(found)
-
-
-def pooled_pace(record: RunRecord) -> dict[str, tuple[float, ...]]:
-    """All samples of a run, by what was timed (units as in the record)."""
-    paces = [taken.pace for taken in paces_of(record)]
-    names = sorted({name for pace in paces for name in pace})
-    return {name: tuple(v for pace in paces for v in pace.get(name, ())) for name in names}
-
-
-def on_cpu(record: RunRecord) -> bool:
-    """Whether the server's log says that it computed on the CPU."""
-    return record.event_data("server_log").get("on_gpu") is False
 
 
 def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> dict[int, str]:

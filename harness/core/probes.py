@@ -8,9 +8,9 @@ accepted, however little that was.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.core.heatmap import Matrix
-from harness.core.outcomes import NEXT_STEPS, Outcome
-from harness.core.probe_scores import ProbeScore
+from harness.core.outcome import Outcome
+from harness.core.outcomes import NEXT_STEPS
+from harness.core.probe_scores import Matrix, ProbeScore
 from harness.core.proportions import decide_proportion, proportion_estimate
 from harness.core.stats import Unjudgeable
 

@@ -7,7 +7,7 @@ accepted a little of is seen against a reference that stays where it is.
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import ndimage, stats
 
 from harness.core.metrics import METRICS, Direction
+from harness.core.points import Point
 
 MIN_RUNS = 4
 """Runs that each side of a change has at least: fewer is a bad night or two."""
@@ -63,30 +64,6 @@ class Decay:
     high: float
     per_run: float
     runs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One run's location of one cell, in the metric's unit; `started_at` in ISO 8601."""
-
-    run_id: str
-    started_at: str
-    build: str
-    machine_class: str
-    model: str
-    configuration: str
-    depth: int
-    metric: str
-    value: float
-
-
-def by_cell(points: Iterable[Point]) -> dict[tuple[str, int], list[Point]]:
-    """Points by (metric, depth), metrics in the registry's order, each list in the given order."""
-    cells: dict[tuple[str, int], list[Point]] = {}
-    for point in points:
-        cells.setdefault((point.metric, point.depth), []).append(point)
-    order = list(METRICS)
-    return dict(sorted(cells.items(), key=lambda c: (order.index(c[0][0]), c[0][1])))
 
 
 def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
@@ -223,12 +200,3 @@ def findings(
     if decay is not None:
         found.append(Finding(kept[-1], None, decay, True))
     return tuple(found)
-
-
-def groups(points: Iterable[Point]) -> dict[tuple[str, str, str], list[Point]]:
-    """Points by what may be compared: (machine class, model, configuration)."""
-    found: dict[tuple[str, str, str], list[Point]] = {}
-    for point in points:
-        key = (point.machine_class, point.model, point.configuration)
-        found.setdefault(key, []).append(point)
-    return found

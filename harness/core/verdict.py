@@ -14,14 +14,8 @@ from harness.core.curve import curve_estimate, decide_curve
 from harness.core.drift import Drift, could_explain
 from harness.core.leak import growth_at
 from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.core.outcomes import (
-    CellVerdict,
-    Outcome,
-    failed,
-    failure_code,
-    no_baseline,
-    unfinished,
-)
+from harness.core.outcome import Outcome
+from harness.core.outcomes import CellVerdict, failed, failure_code, no_baseline, unfinished
 from harness.core.plausible import (
     broken_law,
     drifts,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from harness.core.metrics import METRICS
-from harness.core.trend import Point, by_cell, groups
+from harness.core.points import Point, by_cell, groups
 
 TIME = "time"
 ATTRIBUTES = ("run_id", "build")

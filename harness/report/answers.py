@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.core.haystack import PLACEMENT
+from harness.core.judged import Judged
 from harness.core.records import AskRecord, Rung
-from harness.report.judged import Judged, depth_label
+from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, safe, wrapped
 
 State = Literal["right", "partly", "wrong", "invalid"]

@@ -5,8 +5,8 @@ from dataclasses import replace
 from statistics import median
 
 from harness.core.cells import Samples, samples_of, values_of
+from harness.core.judged import Judged
 from harness.core.metrics import GENERATION, MEMORY, TTFT, Metric
-from harness.report.judged import Judged
 from harness.report.plotting import (
     Figure,
     Table,

@@ -2,7 +2,8 @@
 
 from harness.core.harder import Task
 from harness.core.harder_scores import HARDER_EVENT, Share, cells_of
-from harness.report.judged import Judged, depth_label
+from harness.core.judged import Judged
+from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, axes, log_depth, safe
 
 LABELS: dict[Task, str] = {

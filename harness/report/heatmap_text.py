@@ -2,36 +2,9 @@
 
 from collections.abc import Iterator
 
-from harness.core.heatmap import CellState, Matrix
+from harness.core.probe_scores import _MEANINGS, SIGNS, Matrix, heatmap_sentence
 
-SIGNS: dict[CellState, str] = {
-    "right": ".",
-    "wrong": "X",
-    "wrong_warm_only": "w",
-    "unconfirmed": "?",
-    "invalid": "!",
-    "not_asked": "-",
-}
-_MEANINGS: dict[CellState, str] = {
-    "right": "right",
-    "wrong": "wrong, also when read cold",
-    "wrong_warm_only": "wrong with the document reused, right when read cold",
-    "unconfirmed": "wrong, not read cold",
-    "invalid": "says nothing (control failed, contaminated, or cut by its budget)",
-    "not_asked": "not asked",
-}
 _NAMED_CELLS = 8
-
-
-def heatmap_sentence(matrix: Matrix) -> str:
-    """The result in one sentence: cells by state, and the tokens it took."""
-    cells = len(matrix.lengths) * matrix.bands
-    states = [s for s in SIGNS if s != "right" and matrix.count(s)]
-    apart = "".join(f"; {matrix.count(s)} {_MEANINGS[s]}" for s in states)
-    return (
-        f"heatmap {len(matrix.lengths)}x{matrix.bands} up to {matrix.lengths[-1]} tokens: "
-        f"{matrix.count('right')} of {cells} cells right{apart}"
-    )
 
 
 def heatmap_lines(matrix: Matrix) -> Iterator[str]:

@@ -18,10 +18,12 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from harness.core import memory_account
+from harness.core.judged import Judged
 from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
-from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.outcome import Outcome
+from harness.core.outcomes import CellVerdict
+from harness.core.points import Point, groups
 from harness.core.records import Header
-from harness.core.trend import Point, groups
 from harness.report import (
     answers,
     depth_plots,
@@ -32,7 +34,7 @@ from harness.report import (
     timeline_plot,
     trends,
 )
-from harness.report.judged import Judged, change, depth_label, interval, quantity
+from harness.report.judged import change, depth_label, interval, quantity
 from harness.report.plotting import Figure
 
 MAX_BYTES = 2_000_000

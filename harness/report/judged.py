@@ -1,32 +1,7 @@
 """A run with its verdict and the baseline it was judged against: what every report is made of."""
 
-from dataclasses import dataclass
-from typing import Any
-
-from harness.core.baseline import Baseline
 from harness.core.outcomes import CellVerdict
-from harness.core.records import RunRecord
-from harness.core.verdict import RunVerdict
 from harness.report.text import plain_number
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One run as reported."""
-
-    record: RunRecord
-    verdict: RunVerdict
-    baseline: Baseline | None
-
-    @property
-    def name(self) -> str:
-        """Short and telling among several: time of the run, machine class and build."""
-        header = self.record.header
-        return f"{header.run_id[:13]} {header.machine.machine_class} {header.server.build}"
-
-    def event_data(self, code: str) -> dict[str, Any]:
-        """The data of the newest event of that code; empty when there is none."""
-        return self.record.event_data(code)
 
 
 def depth_label(tokens: int) -> str:

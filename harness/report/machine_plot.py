@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.report.judged import Judged
+from harness.core.judged import Judged
 from harness.report.plotting import Figure, Table, Trace, axes
 
 _LINES = (

@@ -6,9 +6,11 @@ Text from outside is escaped: a model's name or answer must not become a table, 
 import re
 from collections.abc import Iterable, Sequence
 
-from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.judged import Judged
+from harness.core.outcome import Outcome
+from harness.core.outcomes import CellVerdict
 from harness.core.records import RESUMED
-from harness.report.judged import Judged, change, depth_label, interval, quantity
+from harness.report.judged import change, depth_label, interval, quantity
 from harness.report.sparkline import prefill_line
 
 SIGNS: dict[Outcome, str] = {

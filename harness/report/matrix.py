@@ -1,7 +1,6 @@
 """The end of a matrix: one table of its arms, and what is to be said of each."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -9,25 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core.cells import samples_of, values_of
+from harness.core.judged import ArmResult
 from harness.core.metrics import GENERATION, MEMORY, PREFILL, TTFT
 from harness.core.records import Rung, RunRecord
-from harness.core.verdict import RunVerdict
 from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
 
 _MIB = 2**20
 DISTURBED = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class ArmResult:
-    """One arm: why it could not be measured, or its record, verdict and the record's path."""
-
-    arm: str
-    refused: str | None
-    record: RunRecord | None = None
-    verdict: RunVerdict | None = None
-    path: str = ""
 
 
 def matrix_summary(

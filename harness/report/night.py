@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from harness.core.judged import Judged
 from harness.core.night import Result, headline
-from harness.report.judged import Judged
 from harness.report.markdown import SIGNS, bug_report, summary, text
 
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from harness.core.judged import Judged
 from harness.core.records import Chunk
-from harness.report.judged import Judged
 from harness.report.plotting import (
     Figure,
     Table,

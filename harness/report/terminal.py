@@ -8,10 +8,10 @@ from rich.text import Text
 
 from harness.core import harder_scores, memory_account
 from harness.core.cells import samples_of
-from harness.core.heatmap import matrix_of
 from harness.core.order_effect import order_effect, scores_by_order
-from harness.core.outcomes import CellVerdict, Outcome
-from harness.core.probe_scores import SCORE_EVENT
+from harness.core.outcome import Outcome
+from harness.core.outcomes import CellVerdict
+from harness.core.probe_scores import SCORE_EVENT, matrix_of
 from harness.core.records import REGAINED, RESUMED, RunRecord
 from harness.core.verdict import RunVerdict
 from harness.report.heatmap_text import heatmap_lines

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.core.metrics import METRICS
-from harness.core.trend import Finding, Point, by_cell, findings
+from harness.core.points import Point, by_cell
+from harness.core.trend import Finding, findings
 from harness.report.judged import depth_label, percent
 from harness.report.plotting import Figure, Table, Trace, safe
 from harness.report.text import plain_number

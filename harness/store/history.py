@@ -15,8 +15,8 @@ from statistics import median
 from harness.core.baseline import key_of
 from harness.core.cells import samples_of, values_of
 from harness.core.metrics import METRICS
+from harness.core.points import Point
 from harness.core.records import Rung, RunRecord
-from harness.core.trend import Point
 from harness.errors import SetupError, StoreError
 from harness.store.runs import SUFFIX, parse_run
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.core.heatmap import Matrix, matrix_of
+from harness.core.probe_scores import Matrix, matrix_of
 from harness.heatmap_climb import HeatmapClimb
 from harness.report.heatmap_text import heatmap_lines
 from tests.e2e.conftest import Bench

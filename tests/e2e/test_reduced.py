@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.prompt_caching import caching_at
+from harness.core.cells import caching_at
 from harness.core.records import RunRecord
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port, wait_until_ready

@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 
 from harness.core.metrics import METRICS
-from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.outcome import Outcome
+from harness.core.outcomes import CellVerdict
 from harness.plugin import Ladder, patience_s
 
 SUITE = "from harness.suite import *"

@@ -4,6 +4,7 @@ import random
 from itertools import pairwise
 
 from harness.core.baseline import Baseline, accepted, key_of
+from harness.core.judged import Judged
 from harness.core.metrics import METRICS
 from harness.core.records import (
     AskRecord,
@@ -23,7 +24,6 @@ from harness.core.records import (
     ServerIdentity,
 )
 from harness.core.verdict import judge
-from harness.report.judged import Judged
 
 DEPTHS = (2048, 8192, 32768, 131072)
 BANDS = {name: metric.band for name, metric in METRICS.items()}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.as_asked import values_of
 from harness.core.combinations import objection
+from harness.core.flags import values_of
 from harness.core.matrices import Facts, arms_of
 from harness.settings import load
 

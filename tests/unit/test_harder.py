@@ -8,6 +8,7 @@ import pytest
 from harness.core.harder import QUESTIONS, TASKS, HarderPlan, Task, plan_harder
 from harness.core.harder_scores import as_data, cells, cells_of, judge_harder, score_name, table
 from harness.core.haystack import Segment, grow
+from harness.core.judged import Judged
 from harness.core.metrics import METRICS
 from harness.core.needles import Ask, CodeSource, Needle, Question
 from harness.core.probe_scores import ProbeScore
@@ -16,7 +17,6 @@ from harness.core.scoring import score
 from harness.core.verdict import judge
 from harness.errors import SetupError
 from harness.report.harder_plot import harder
-from harness.report.judged import Judged
 from harness.settings import load
 from tests.unit import made_up
 

@@ -8,17 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.haystack import grow
-from harness.core.heatmap import (
-    CellResult,
-    CellState,
-    HeatmapPlan,
-    Matrix,
-    even_lengths,
-    most_needles,
-    plan_heatmap,
-    true_shares,
-)
+from harness.core.heatmap import HeatmapPlan, even_lengths, most_needles, plan_heatmap, true_shares
 from harness.core.needles import CodeSource, make_ask, needle_names
+from harness.core.probe_scores import CellResult, CellState, Matrix
 
 ROOM = 40
 

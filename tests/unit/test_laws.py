@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core import laws
-from harness.core.laws import Law, Violation
+from harness.core import plausible as laws
+from harness.core.plausible import Law, Violation
 from harness.core.records import Chunk
 
 GB = 1e9

@@ -10,8 +10,6 @@ from harness.core.logpatterns import PATTERNS
 from harness.core.logwatch import MIB, LogFindings, normalise, scan, telling
 
 LOGS = Path(__file__).parent / "data" / "logs"
-
-
 WORDINGS = [
     line.split("\t") for line in (LOGS.parent / "log_wordings.tsv").read_text().splitlines()
 ]

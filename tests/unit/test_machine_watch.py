@@ -1,11 +1,11 @@
 """The run's load and conditions as a series, and as lines in the report."""
 
+from harness.core.judged import Judged
 from harness.core.load import Conditions, Reading
 from harness.core.metrics import METRICS
 from harness.core.records import Event, RunRecord
 from harness.core.verdict import judge
 from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
-from harness.report.judged import Judged
 from harness.report.machine_plot import machine_timeline
 from tests.unit.made_up import record, rung
 

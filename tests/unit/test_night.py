@@ -15,7 +15,7 @@ from harness.core.night import (
     headline,
     to_be_resumed,
 )
-from harness.core.outcomes import Outcome
+from harness.core.outcome import Outcome
 from harness.night import BOOKS, FOLDER
 from harness.report.night import night_issue, night_summary
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.heatmap import Matrix
 from harness.core.needles import CodeSource, Needle, make_ask
+from harness.core.probe_scores import Matrix
 from harness.core.records import AskRecord
 from harness.fuzz import Fuzz
 from harness.harder_climb import HarderClimb

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.flag_names import called, groups, merged, with_dashes
+from harness.core.flags import called, groups, merged, with_dashes
 from harness.errors import SetupError
 from harness.profiles import layered, profile_layer
 from harness.settings import load

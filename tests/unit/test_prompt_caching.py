@@ -2,8 +2,7 @@
 
 import pytest
 
-from harness.core.cells import samples_of
-from harness.core.prompt_caching import caching_at, caching_of
+from harness.core.cells import caching_at, caching_of, samples_of
 from harness.core.records import Prefill, Rung
 from tests.unit.made_up import ask
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from harness.core.judged import Judged
 from harness.core.verdict import judge
 from harness.publish import publish
-from harness.report.judged import Judged
 from harness.report.junit import properties
 from harness.report.markdown import bug_report, fenced, summary, text
 from harness.report.sparkline import ASCII, BLOCKS, prefill_line, sparkline

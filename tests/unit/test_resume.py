@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from harness.core.records import REGAINED, Event, Failure, Footer, Header, RunRecord
 from harness.core.sittings import finished_arms
 from harness.errors import ServerError
-from harness.regain import regain
-from harness.resume import Resumption, find_resumption
+from harness.resume import Resumption, find_resumption, regain
 from harness.serving.wire import Exchange
 from harness.slots import LEAST_READ_MS, SAVED, Slots
 from harness.store.runs import Recorder, read_run

@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.trend import (
-    Point,
-    by_cell,
-    change_points,
-    findings,
-    groups,
-    slow_decay,
-)
+from harness.core.points import Point, by_cell, groups
+from harness.core.trend import change_points, findings, slow_decay
 
 NIGHTS = 60
 

@@ -7,7 +7,8 @@ import pytest
 from harness.core.acceptance import objections
 from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.metrics import METRICS
-from harness.core.outcomes import CellVerdict, Outcome
+from harness.core.outcome import Outcome
+from harness.core.outcomes import CellVerdict
 from harness.core.records import RESUMED, Event, Failure, Footer, MemorySample, Rung, RunRecord
 from harness.core.verdict import hold_run_level, judge, undecided
 from tests.unit.made_up import GIB, ask, control, pace, prefill, record, rung, server_log
