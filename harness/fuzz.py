@@ -18,14 +18,14 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from harness.core.background import NATO_NAMES
-from harness.core.haystack import Placed, Segment, grow
-from harness.core.needles import MEMORY_TARGET, Ask, CodeSource, Needle
 from harness.core.probe_scores import ProbeScore
 from harness.interview import Answered, Interview
+from harness.questions.background import NATO_NAMES
+from harness.questions.cases import PROFILE, AskPlan, Case, ask_plans, cases, register_profiles
+from harness.questions.haystack import Placed, Segment, grow
+from harness.questions.needles import MEMORY_TARGET, Ask, CodeSource, Needle
 from harness.script import Script
 from harness.settings import Settings
-from harness.strategies import PROFILE, AskPlan, Case, ask_plans, cases, register_profiles
 
 QUESTION_NEEDLES = 12
 """Needles of the one document whose questions vary."""

@@ -8,8 +8,11 @@ import random
 import time
 from collections.abc import Callable
 
-from harness.core.haystack import grow
-from harness.core.heatmap import (
+from harness.core.probe_scores import CellResult, Matrix
+from harness.errors import SetupError
+from harness.interview import Interview
+from harness.questions.haystack import grow
+from harness.questions.heatmap import (
     MAX_QUESTIONS,
     Cell,
     even_lengths,
@@ -17,10 +20,7 @@ from harness.core.heatmap import (
     plan_heatmap,
     true_shares,
 )
-from harness.core.needles import Ask, CodeSource, Needle, make_ask, needle_names
-from harness.core.probe_scores import CellResult, Matrix
-from harness.errors import SetupError
-from harness.interview import Interview
+from harness.questions.needles import Ask, CodeSource, Needle, make_ask, needle_names
 from harness.script import Script
 from harness.settings import Settings
 

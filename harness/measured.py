@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Mapping
 
-from harness.core.failures import Diagnosis, ForeignOrigin, classify
-from harness.core.needles import Ask
 from harness.core.records import AskRecord, Chunk, Generation, Prefill
-from harness.core.scoring import Score, score
+from harness.questions.failures import Diagnosis, ForeignOrigin, classify
+from harness.questions.needles import Ask
+from harness.questions.scoring import Score, score
 from harness.serving.client import Exchange
 
 

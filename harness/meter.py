@@ -8,7 +8,6 @@ from typing import TypeVar
 from harness.budget import Budget
 from harness.controls import REST_S
 from harness.core import cells
-from harness.core.needles import Order
 from harness.core.records import (
     CURVE,
     AnyLine,
@@ -26,6 +25,7 @@ from harness.interview import larger_budget
 from harness.measured import ask_record, generation_record, prefill_record
 from harness.ports import MemoryReader, Reporter, Watcher
 from harness.prefill_progress import PrefillProgress, cliff_sentence
+from harness.questions.needles import Order
 from harness.script import Script
 from harness.serverlog import newest_lines
 from harness.serving.client import Exchange

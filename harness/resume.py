@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.core.cells import REUSE_TOLERANCE_TOKENS
-from harness.core.needles import Order
 from harness.core.records import REGAINED, RESUMED, AskRecord, Event, Header, Rung, RunRecord
 from harness.core.sittings import (
     changed,
@@ -16,6 +15,7 @@ from harness.core.sittings import (
     same_plan,
     unfinished,
 )
+from harness.questions.needles import Order
 from harness.serving.client import Exchange
 from harness.slots import Slots
 from harness.store.runs import readable_runs

@@ -13,13 +13,13 @@ from harness.budget import Budget, attention_share, probe, sentence, token_ms
 from harness.controls import Controls
 from harness.core import cells
 from harness.core.cells import caching_at
-from harness.core.needles import ORDERS, Order
 from harness.core.records import AskRecord, Event, Failure, Footer, Plan, Prefill, Rung
 from harness.core.sittings import climb_ms
 from harness.counts import refuse_impossible_reuse, refuse_truncation
 from harness.errors import OverBudgetError, ServerError
 from harness.meter import Meter, RungDraft
 from harness.ports import MemoryReader, Reporter, Undecided, Watcher
+from harness.questions.needles import ORDERS, Order
 from harness.resume import Resumption, regain
 from harness.script import Script
 from harness.serverlog import LogCounts, explain, log_event, newest_lines

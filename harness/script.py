@@ -3,10 +3,13 @@
 import random
 from collections.abc import Iterable, Sequence
 
-from harness.core.background import lines
-from harness.core.failures import ForeignOrigin
-from harness.core.haystack import Segment, grow, plan_distractors, plan_ladder
-from harness.core.needles import (
+from harness.core.records import AskRecord, Plan
+from harness.counts import refuse_reuse
+from harness.errors import ServerError
+from harness.questions.background import lines
+from harness.questions.failures import ForeignOrigin
+from harness.questions.haystack import Segment, grow, plan_distractors, plan_ladder
+from harness.questions.needles import (
     GRAMMAR_VERSION,
     Ask,
     CodeSource,
@@ -15,9 +18,6 @@ from harness.core.needles import (
     make_ask,
     needle_names,
 )
-from harness.core.records import AskRecord, Plan
-from harness.counts import refuse_reuse
-from harness.errors import ServerError
 from harness.serving.client import Client, Exchange
 from harness.settings import Settings
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import httpx2
 
-from harness.core.background import Background
-from harness.core.haystack import build
-from harness.core.needles import ORDERS, Ask, CodeSource, Language, Needle, Order, make_ask
+from harness.questions.background import Background
+from harness.questions.haystack import build
+from harness.questions.needles import ORDERS, Ask, CodeSource, Language, Needle, Order, make_ask
 from harness.serving.session import reference_model
 from training.evaluate import ANSWER_TOKENS, Row, read, serving, summary
 from training.gguf_tokenizer import tokenizer_of_gguf

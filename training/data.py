@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from harness.core.background import Background, lines
-from harness.core.needles import Needle, Question
+from harness.questions.background import Background, lines
+from harness.questions.needles import Needle, Question
 from training.episodes import Episode, Turn, make_episode
 from training.tokenizer import IM_END, IM_START, PAD
 

@@ -7,8 +7,8 @@ lines, evaluation spreads it over a document of any length.
 import random
 from dataclasses import dataclass
 
-from harness.core.background import NATO_NAMES, OTHER_NAMES
-from harness.core.needles import (
+from harness.questions.background import NATO_NAMES, OTHER_NAMES
+from harness.questions.needles import (
     CODE_PREFIXES,
     DISTRACTOR_KINDS,
     LOCAL_CONTROL,

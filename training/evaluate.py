@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx2
 
-from harness.core.background import Background
+from harness.questions.background import Background
 from harness.serving.launch import LaunchSpec, RunningServer, free_port
 from harness.serving.session import reference_model
 from training.gguf_tokenizer import tokenizer_of_gguf

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from harness.core.background import Background
+from harness.questions.background import Background
 from training.model import Block, ReferenceModel, fake_q4_0, fake_q8_0, rope_tables
 from training.prompts import STYLES, Prompt, Style, make_prompt
 from training.tokenizer import IM_END, load_tokenizer

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from harness.core.background import Background, lines
-from harness.core.haystack import CountTokens, build
-from harness.core.needles import (
+from harness.questions.background import Background, lines
+from harness.questions.haystack import CountTokens, build
+from harness.questions.needles import (
     CODE_PREFIXES,
     INSTRUCTIONS,
     MEMORY_TARGET,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from harness.core.background import NATO_NAMES, OTHER_NAMES, lines
-from harness.core.needles import (
+from harness.questions.background import NATO_NAMES, OTHER_NAMES, lines
+from harness.questions.needles import (
     CODE_PREFIXES,
     DISTRACTOR_KINDS,
     LANGUAGES,

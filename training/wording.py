@@ -1,6 +1,6 @@
 """Paraphrases around the product's grammar, so that the model does not depend on one wording."""
 
-from harness.core.needles import INSTRUCTIONS, Language
+from harness.questions.needles import INSTRUCTIONS, Language
 
 OTHER_INSTRUCTIONS: dict[Language, tuple[str, ...]] = {
     "en": (

@@ -7,10 +7,10 @@ for all orders would hide.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.core.needles import ORDERS, Order
 from harness.core.proportions import ProportionEstimate, proportion_estimate
 from harness.core.records import AskRecord
 from harness.core.stats import Unjudgeable
+from harness.questions.needles import ORDERS, Order
 
 
 @dataclass(frozen=True, slots=True)

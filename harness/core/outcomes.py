@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from harness.core.baseline import Baseline
 from harness.core.metrics import GENERATION, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.core.needles import ORDERS
 from harness.core.outcome import Outcome
 from harness.core.records import Rung
 from harness.core.stats import Estimate
+from harness.questions.needles import ORDERS
 
 NEXT_STEPS: dict[str, str] = {
     "no_baseline": "run it once more, then accept both runs with `harness baseline update`",

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.core.haystack import PLACEMENT
 from harness.core.judged import Judged
 from harness.core.records import AskRecord, Rung
+from harness.questions.haystack import PLACEMENT
 from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, safe, wrapped
 

@@ -11,11 +11,11 @@ import pytest
 
 from harness.core.acceptance import objections
 from harness.core.baseline import Baseline, accepted, key_of
-from harness.core.haystack import Placed, grow
 from harness.core.metrics import METRICS
-from harness.core.needles import ORDERS, CodeSource, Needle, make_ask
 from harness.core.records import RunRecord
 from harness.core.verdict import judge
+from harness.questions.haystack import Placed, grow
+from harness.questions.needles import ORDERS, CodeSource, Needle, make_ask
 from tests.e2e.live import Live, live
 from tests.unit import made_up
 

@@ -18,7 +18,7 @@ PLAUSIBLE = "harness/core/plausible.py"
 VERDICT = "harness/core/verdict.py"
 OUTCOMES = "harness/core/outcomes.py"
 RETRIEVAL = "harness/core/retrieval.py"
-SCORING = "harness/core/scoring.py"
+SCORING = "harness/questions/scoring.py"
 CELLS = "harness/core/cells.py"
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.core.haystack import Placed, grow
-from harness.core.needles import CodeSource, Needle, make_ask
 from harness.interview import Answered, Interview
+from harness.questions.haystack import Placed, grow
+from harness.questions.needles import CodeSource, Needle, make_ask
 from tests.e2e import proxy as wrong
 from tests.e2e.live import Live, live
 

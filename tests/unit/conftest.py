@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-from harness.strategies import PROFILE, register_profiles
+from harness.questions.cases import PROFILE, register_profiles
 
 register_profiles()
 settings.load_profile(PROFILE)

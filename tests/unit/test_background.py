@@ -8,7 +8,7 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.background import NATO_NAMES, OTHER_NAMES, Background, digits, lines
+from harness.questions.background import NATO_NAMES, OTHER_NAMES, Background, digits, lines
 
 SEEDS = st.integers(0, 10_000)
 BACKGROUNDS = st.sampled_from(get_args(Background))

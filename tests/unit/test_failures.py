@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.degenerate import degeneration
-from harness.core.failures import Diagnosis, FailureClass, ForeignOrigin, classify
-from harness.core.needles import Ask, Needle, Question
-from harness.core.scoring import score
-from harness.strategies import Case, cases
+from harness.questions.cases import Case, cases
+from harness.questions.degenerate import degeneration
+from harness.questions.failures import Diagnosis, FailureClass, ForeignOrigin, classify
+from harness.questions.needles import Ask, Needle, Question
+from harness.questions.scoring import score
 
 CODES = ("MEM-422777", "MEM-130951", "MEM-778210", "MEM-246813", "MEM-509065")
 CONTROL = "CTL-445570"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.background import Background
-from harness.core.haystack import (
+from harness.questions.background import Background
+from harness.questions.haystack import (
     PLACEMENT,
     Placed,
     Segment,
@@ -18,7 +18,7 @@ from harness.core.haystack import (
     plan_distractors,
     plan_ladder,
 )
-from harness.core.needles import CodeSource, Needle
+from harness.questions.needles import CodeSource, Needle
 
 TOLERANCE = 4
 LONGEST_LINE = {"words": 30, "quarters": 40, "pieces": 70, "characters": 150}

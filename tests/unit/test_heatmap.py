@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.haystack import grow
-from harness.core.heatmap import HeatmapPlan, even_lengths, most_needles, plan_heatmap, true_shares
-from harness.core.needles import CodeSource, make_ask, needle_names
 from harness.core.probe_scores import CellResult, CellState, Matrix
+from harness.questions.haystack import grow
+from harness.questions.heatmap import (
+    HeatmapPlan,
+    even_lengths,
+    most_needles,
+    plan_heatmap,
+    true_shares,
+)
+from harness.questions.needles import CodeSource, make_ask, needle_names
 
 ROOM = 40
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.needles import (
+from harness.questions.needles import (
     INSTRUCTIONS,
     LANGUAGES,
     ORDERS,
@@ -18,7 +18,7 @@ from harness.core.needles import (
     make_ask,
     needle_names,
 )
-from harness.core.scoring import score
+from harness.questions.scoring import score
 
 SEEDS = st.integers(0, 10_000)
 

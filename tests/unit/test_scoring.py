@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.core.needles import Ask, Needle, Question
-from harness.core.scoring import normalise, score
+from harness.questions.needles import Ask, Needle, Question
+from harness.questions.scoring import normalise, score
 
 A, B, CONTROL = "MEM-422777", "MEM-509065", "CTL-445570"
 ASK = Ask(

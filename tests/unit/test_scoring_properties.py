@@ -6,9 +6,9 @@ import unicodedata
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.core.needles import Ask, Question
-from harness.core.scoring import score
-from harness.strategies import cases
+from harness.questions.cases import cases
+from harness.questions.needles import Ask, Question
+from harness.questions.scoring import score
 
 ASKS = cases().map(lambda case: case.ask)
 _WIDE = {c: chr(ord(c) + 0xFEE0) for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-=:"}

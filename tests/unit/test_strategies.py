@@ -12,10 +12,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase, InMemoryExampleDatabase
 
-from harness.core.failures import classify
-from harness.core.needles import Needle
-from harness.core.scoring import score
-from harness.strategies import (
+from harness.questions.cases import (
     MAX_QUESTIONS,
     PROFILE,
     AskPlan,
@@ -28,6 +25,9 @@ from harness.strategies import (
     placements,
     register_profiles,
 )
+from harness.questions.failures import classify
+from harness.questions.needles import Needle
+from harness.questions.scoring import score
 
 FIND = settings(
     max_examples=2000,
@@ -200,7 +200,7 @@ def test_a_proxy_that_exchanges_two_answers_is_told_as_swapped(
 
 def test_the_profile_is_the_same_where_ci_is_set(tmp_path: Path) -> None:
     script = (
-        "from hypothesis import settings; from harness.strategies import *; register_profiles();"
+        "from hypothesis import settings; from harness.questions.cases import *; register_profiles();"
         "s = settings.get_profile(PROFILE);"
         "print(s.deadline, s.derandomize, s.print_blob, type(s.database).__name__)"
     )

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from harness.core.answer_text import Token, fold, scan, visible
-from harness.core.needles import COUNT_PREFIX, Ask
+from harness.questions.answer_text import Token, fold, scan, visible
+from harness.questions.needles import COUNT_PREFIX, Ask
 
 _SEPARATOR = re.compile(r"[^\w!≠~]*")
 _COUNT_ALONE = re.compile(r"(?im)^(\W*Q\W*\d+\W*[=:]\W*?)(\d+)(?=[^\w\n]*(?:[^\W\d_]+[^\w\n]*)?$)")

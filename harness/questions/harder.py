@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from harness.core.background import NATO_NAMES, digits
-from harness.core.haystack import Placed
-from harness.core.needles import COUNT_PREFIX, Ask, CodeSource, Needle, make_ask
+from harness.questions.background import NATO_NAMES, digits
+from harness.questions.haystack import Placed
+from harness.questions.needles import COUNT_PREFIX, Ask, CodeSource, Needle, make_ask
 
 Task = Literal["kv", "hops", "count"]
 TASKS: tuple[Task, ...] = get_args(Task)

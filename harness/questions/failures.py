@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal, get_args
 
-from harness.core.answer_text import visible
-from harness.core.degenerate import degeneration
-from harness.core.needles import Ask, Question
-from harness.core.scoring import Score, normalise
+from harness.questions.answer_text import visible
+from harness.questions.degenerate import degeneration
+from harness.questions.needles import Ask, Question
+from harness.questions.scoring import Score, normalise
 
 QuestionClass = Literal[
     "right",

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.strategies import SearchStrategy
 
-from harness.core.background import NATO_NAMES
-from harness.core.heatmap import MAX_QUESTIONS
-from harness.core.needles import (
+from harness.questions.background import NATO_NAMES
+from harness.questions.heatmap import MAX_QUESTIONS
+from harness.questions.needles import (
     CODE_PREFIXES,
     DISTRACTOR_KINDS,
     LANGUAGES,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from harness.core.background import Background, lines
-from harness.core.needles import MEMORY_TARGET, CodeSource, Needle, needle_names
-from harness.core.needles import distractors as look_alikes
+from harness.questions.background import Background, lines
+from harness.questions.needles import MEMORY_TARGET, CodeSource, Needle, needle_names
+from harness.questions.needles import distractors as look_alikes
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
 """Token count of each text, by the tokenizer of the server in hand."""

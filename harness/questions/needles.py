@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from harness.core.background import NATO_NAMES, digits
+from harness.questions.background import NATO_NAMES, digits
 
 GRAMMAR_VERSION = 1
 """Raised whenever the same seed would give another prompt; part of a baseline's key."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.core.haystack import Placed, Segment
-from harness.core.needles import MEMORY_TARGET, CodeSource, Needle
+from harness.questions.haystack import Placed, Segment
+from harness.questions.needles import MEMORY_TARGET, CodeSource, Needle
 
 DEFAULT_LENGTHS = 8
 DEFAULT_BANDS = 16
