@@ -23,10 +23,10 @@ from pathlib import Path
 
 import psutil
 
-from harness.core.records import RESUMED, RunRecord
-from harness.core.sittings import finished_rungs
 from harness.errors import StoreError
-from harness.store.runs import list_runs, read_run
+from harness.records.files import list_runs, read_run
+from harness.records.lines import RESUMED, RunRecord
+from harness.records.sittings import finished_rungs
 
 Moment = Callable[[RunRecord], bool]
 """Whether the newest record is as far as one waits for."""

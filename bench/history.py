@@ -14,9 +14,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from harness.core.judged import Judged
-from harness.core.metrics import METRICS
-from harness.core.points import by_cell
-from harness.core.records import (
+from harness.core.trend import findings
+from harness.core.verdict import judge
+from harness.records.files import read_run
+from harness.records.history import read_history
+from harness.records.lines import (
     AskRecord,
     Chunk,
     Footer,
@@ -30,11 +32,9 @@ from harness.core.records import (
     Rung,
     ServerIdentity,
 )
-from harness.core.trend import findings
-from harness.core.verdict import judge
+from harness.records.metrics import METRICS
+from harness.records.points import by_cell
 from harness.report.html import page
-from harness.store.history import read_history
-from harness.store.runs import read_run
 
 DEPTHS = (2048, 8192, 32768, 131072)
 STEP_AT = 0.8

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from harness.core.night import Attempt, Night
-from harness.store.runs import list_runs, read_run
+from harness.records.files import list_runs, read_run
+from harness.records.night import Attempt, Night
 
 PROFILES = ("plain", "hard", "planted")
 PLANTED = "--rope-freq-scale 0.9"

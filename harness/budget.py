@@ -14,8 +14,8 @@ from harness.core.forecast import (
     spoken,
 )
 from harness.core.layers import active_parameters, model_layers
-from harness.core.records import Chunk, Plan
 from harness.errors import OverBudgetError, SetupError
+from harness.records.lines import Chunk, Plan
 from harness.script import Script
 from harness.serving.client import Client, Exchange
 from harness.serving.gguf_file import GgufInfo

@@ -5,11 +5,8 @@ from datetime import datetime
 from pathlib import Path
 
 from harness import __version__
-from harness.core.baseline import Baseline, key_of
-from harness.core.metrics import METRICS
 from harness.core.outcomes import NEXT_STEPS, CellVerdict
 from harness.core.probes import ProbeVerdict
-from harness.core.records import Event, Header, Rung, RunRecord
 from harness.core.verdict import RunVerdict, disturbed_metrics, judge, undecided
 from harness.errors import ServerError, SetupError
 from harness.machine.fingerprint import read_machine
@@ -19,6 +16,11 @@ from harness.machine.watch import MachineWatcher, wait_quiet
 from harness.ports import Reporter
 from harness.preflight import Preflight, after_start, before_start
 from harness.probes import ProbeKind, Probes
+from harness.records.baseline import Baseline, key_of
+from harness.records.baseline_files import find_baseline
+from harness.records.files import Recorder, check_writable, new_run_id, read_run
+from harness.records.lines import Event, Header, Rung, RunRecord
+from harness.records.metrics import METRICS
 from harness.resume import find_resumption
 from harness.runner import Runner
 from harness.script import Script
@@ -28,9 +30,7 @@ from harness.serving.orphans import reap
 from harness.serving.session import Session, open_session, slots_folder
 from harness.settings import Settings
 from harness.slots import Slots
-from harness.store.baselines import find_baseline
 from harness.store.lock import machine_lock, servers_folder
-from harness.store.runs import Recorder, check_writable, new_run_id, read_run
 
 LONG_CTX_TOKENS = 32768
 """From this context on, what a run will need is said before it begins."""

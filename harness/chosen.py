@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.core.judged import Judged
-from harness.core.records import RunRecord
 from harness.errors import SetupError, StoreError
 from harness.publish import judged
+from harness.records.files import list_runs, read_run
+from harness.records.lines import RunRecord
 from harness.settings import Settings, load, project_root
-from harness.store.runs import list_runs, read_run
 
 
 def settings_for(

@@ -17,22 +17,22 @@ from harness.cli_output import say, show, terminal
 from harness.cli_plan import plan
 from harness.cli_report import attach
 from harness.core.acceptance import Change, changes, objections
-from harness.core.baseline import MAX_RUNS, Baseline, accepted, key_of
-from harness.core.metrics import METRICS
-from harness.core.records import RunRecord
 from harness.core.verdict import judge as judge_record
 from harness.errors import HarnessError, SetupError, StoreError
-from harness.report.terminal import summary
-from harness.report.text import encodable, plain_table
-from harness.settings import Settings, load, project_root
-from harness.store.baselines import (
+from harness.records.baseline import MAX_RUNS, Baseline, accepted, key_of
+from harness.records.baseline_files import (
     baseline_path,
     find_baseline,
     list_baselines,
     read_baseline,
     write_baseline,
 )
-from harness.store.runs import readable_runs
+from harness.records.files import readable_runs
+from harness.records.lines import RunRecord
+from harness.records.metrics import METRICS
+from harness.report.terminal import summary
+from harness.report.text import encodable, plain_table
+from harness.settings import Settings, load, project_root
 
 
 class _Group(click.Group):

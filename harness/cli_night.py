@@ -8,9 +8,9 @@ import click
 
 from harness.chosen import settings_for
 from harness.cli_output import say
-from harness.core.night import file_name
 from harness.errors import SetupError
 from harness.night import Plan, run_night
+from harness.records.night import file_name
 from harness.settings import profile_names, project_root
 
 _BEGINS_AT_NOON = timedelta(hours=12)

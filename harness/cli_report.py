@@ -10,10 +10,6 @@ from rich.table import Table
 
 from harness.chosen import judged_runs, run_named, settings_for
 from harness.cli_output import say, show
-from harness.core.baseline import MAX_RUNS, Baseline, Key, key_of
-from harness.core.metrics import METRICS
-from harness.core.points import Point, by_cell, groups
-from harness.core.records import RunRecord
 from harness.core.trend import findings
 from harness.errors import SetupError, StoreError
 from harness.exports import (
@@ -25,6 +21,13 @@ from harness.exports import (
     record_schema,
 )
 from harness.publish import bands_of, history_of, sentences
+from harness.records.baseline import MAX_RUNS, Baseline, Key, key_of
+from harness.records.baseline_files import find_baseline, write_baseline
+from harness.records.files import readable_runs, write_run
+from harness.records.history import History, read_history
+from harness.records.lines import RunRecord
+from harness.records.metrics import METRICS
+from harness.records.points import Point, by_cell, groups
 from harness.report.html import history_page, page
 from harness.report.judged import depth_label
 from harness.report.markdown import bug_report
@@ -32,9 +35,6 @@ from harness.report.markdown import summary as markdown_summary
 from harness.report.sparkline import sparkline
 from harness.report.text import encodable, plain_number, plain_table
 from harness.settings import Settings
-from harness.store.baselines import find_baseline, write_baseline
-from harness.store.history import History, read_history
-from harness.store.runs import readable_runs, write_run
 
 _results = click.option("--results", help="Folder of run records, or a URL that fsspec knows.")
 _baselines = click.option(

@@ -1,8 +1,8 @@
 """The controls of a sitting: the machine's pace, a warm-up, and one small request at depth 0."""
 
-from harness.core.records import Control, Event
 from harness.measured import generation_record, prefill_record
 from harness.ports import Watcher
+from harness.records.lines import Control, Event
 from harness.script import Script
 from harness.serving.client import Exchange
 

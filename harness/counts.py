@@ -1,7 +1,7 @@
 """Whether a server's counts of one request can be true: nothing cut, nothing reused unasked."""
 
-from harness.core.cells import REUSE_TOLERANCE_TOKENS
 from harness.errors import ServerError
+from harness.records.samples import REUSE_TOLERANCE_TOKENS
 from harness.serving.wire import Exchange
 
 TRUNCATION_SLACK_TOKENS = 8

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness.core.harder_scores import score_name
-from harness.core.probe_scores import ProbeScore
 from harness.errors import SetupError
 from harness.interview import Interview
 from harness.questions.harder import Task, plan_harder, sample_asks
 from harness.questions.haystack import Segment, grow
 from harness.questions.needles import CodeSource
+from harness.records.probes import ProbeScore
 from harness.script import Script
 from harness.settings import Settings
 

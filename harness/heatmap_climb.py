@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Callable
 
-from harness.core.probe_scores import CellResult, Matrix
 from harness.errors import SetupError
 from harness.interview import Interview
 from harness.questions.haystack import grow
@@ -21,6 +20,7 @@ from harness.questions.heatmap import (
     true_shares,
 )
 from harness.questions.needles import Ask, CodeSource, Needle, make_ask, needle_names
+from harness.records.probes import CellResult, Matrix
 from harness.script import Script
 from harness.settings import Settings
 

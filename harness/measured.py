@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Mapping
 
-from harness.core.records import AskRecord, Chunk, Generation, Prefill
 from harness.questions.failures import Diagnosis, ForeignOrigin, classify
 from harness.questions.needles import Ask
 from harness.questions.scoring import Score, score
+from harness.records.lines import AskRecord, Chunk, Generation, Prefill
 from harness.serving.client import Exchange
 
 

@@ -7,8 +7,14 @@ from typing import TypeVar
 
 from harness.budget import Budget
 from harness.controls import REST_S
-from harness.core import cells
-from harness.core.records import (
+from harness.counts import refuse_cut_estimate, refuse_cut_question, refuse_reuse
+from harness.interview import larger_budget
+from harness.measured import ask_record, generation_record, prefill_record
+from harness.ports import MemoryReader, Reporter, Watcher
+from harness.prefill_progress import PrefillProgress, cliff_sentence
+from harness.questions.needles import Order
+from harness.records import samples as cells
+from harness.records.lines import (
     CURVE,
     AnyLine,
     AskRecord,
@@ -20,12 +26,6 @@ from harness.core.records import (
     Rung,
     Timed,
 )
-from harness.counts import refuse_cut_estimate, refuse_cut_question, refuse_reuse
-from harness.interview import larger_budget
-from harness.measured import ask_record, generation_record, prefill_record
-from harness.ports import MemoryReader, Reporter, Watcher
-from harness.prefill_progress import PrefillProgress, cliff_sentence
-from harness.questions.needles import Order
 from harness.script import Script
 from harness.serverlog import newest_lines
 from harness.serving.client import Exchange

@@ -21,7 +21,11 @@ from pydantic import ValidationError
 
 from harness.chosen import settings_for
 from harness.core.judged import Judged
-from harness.core.night import (
+from harness.errors import HarnessError, SetupError, StoreError
+from harness.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY, judged
+from harness.records.files import list_runs, read_run
+from harness.records.lines import RunRecord
+from harness.records.night import (
     TRIES,
     Attempt,
     Night,
@@ -31,11 +35,7 @@ from harness.core.night import (
     headline,
     to_be_resumed,
 )
-from harness.core.records import RunRecord
-from harness.errors import HarnessError, SetupError, StoreError
-from harness.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY, judged
 from harness.report.night import night_issue, night_summary
-from harness.store.runs import list_runs, read_run
 
 FOLDER = "nights"
 BOOKS = "night.json"

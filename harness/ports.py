@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from harness.core.records import MemorySample, Rung
+from harness.records.lines import MemorySample, Rung
 
 
 class Reporter(Protocol):

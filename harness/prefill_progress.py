@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from harness.budget import Budget
 from harness.core.cost import Cliff
-from harness.core.records import Chunk
 from harness.ports import Reporter
+from harness.records.lines import Chunk
 
 _WATCH_EVERY_S = 1.0
 _KEEP_EVERY_S = 5.0

@@ -18,8 +18,8 @@ from harness.core.preflight import (
     memory_objection,
     summed,
 )
-from harness.core.records import Event
 from harness.machine.vulkan import VulkanDevice, vulkan_devices
+from harness.records.lines import Event
 from harness.serving.gguf_file import GgufInfo
 from harness.serving.session import Session, served_model
 from harness.settings import Settings

@@ -3,22 +3,22 @@
 from collections.abc import Callable
 from typing import Literal
 
-from harness.core.baseline import Baseline
 from harness.core.harder_scores import HARDER_EVENT, as_data, cells, judge_harder
 from harness.core.outcomes import NEXT_STEPS
-from harness.core.probe_scores import (
+from harness.core.probes import ProbeVerdict, judge_heatmap, judge_probe, score_heatmap
+from harness.errors import SetupError
+from harness.harder_climb import HarderClimb
+from harness.heatmap_climb import HeatmapClimb
+from harness.interview import Interview
+from harness.records.baseline import Baseline
+from harness.records.lines import AnyLine, Event
+from harness.records.probes import (
     HEATMAP_EVENT,
     SCORE_EVENT,
     Matrix,
     ProbeScore,
     heatmap_sentence,
 )
-from harness.core.probes import ProbeVerdict, judge_heatmap, judge_probe, score_heatmap
-from harness.core.records import AnyLine, Event
-from harness.errors import SetupError
-from harness.harder_climb import HarderClimb
-from harness.heatmap_climb import HeatmapClimb
-from harness.interview import Interview
 from harness.script import Script
 from harness.serving.gguf_file import model_identity, read_gguf
 from harness.serving.session import Session, reference_model

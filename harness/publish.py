@@ -4,20 +4,20 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.core.baseline import key_of
 from harness.core.judged import Judged
-from harness.core.metrics import METRICS
-from harness.core.points import Point, by_cell, groups
-from harness.core.records import RunRecord
 from harness.core.trend import findings
 from harness.core.verdict import judge
 from harness.errors import StoreError
+from harness.records.baseline import key_of
+from harness.records.baseline_files import find_baseline
+from harness.records.history import read_history
+from harness.records.lines import RunRecord
+from harness.records.metrics import METRICS
+from harness.records.points import Point, by_cell, groups
 from harness.report.html import page
 from harness.report.markdown import summary
 from harness.report.trends import sentence
 from harness.settings import Settings
-from harness.store.baselines import find_baseline
-from harness.store.history import read_history
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 MAX_SUMMARY_BYTES = 1_000_000

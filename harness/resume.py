@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from harness.core.cells import REUSE_TOLERANCE_TOKENS
-from harness.core.records import REGAINED, RESUMED, AskRecord, Event, Header, Rung, RunRecord
-from harness.core.sittings import (
+from harness.questions.needles import Order
+from harness.records.files import readable_runs
+from harness.records.lines import REGAINED, RESUMED, AskRecord, Event, Header, Rung, RunRecord
+from harness.records.samples import REUSE_TOLERANCE_TOKENS
+from harness.records.sittings import (
     changed,
     climb_ms,
     finished_arms,
@@ -15,10 +17,8 @@ from harness.core.sittings import (
     same_plan,
     unfinished,
 )
-from harness.questions.needles import Order
 from harness.serving.client import Exchange
 from harness.slots import Slots
-from harness.store.runs import readable_runs
 
 Say = Callable[[str], None]
 

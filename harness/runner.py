@@ -11,15 +11,16 @@ from datetime import datetime
 
 from harness.budget import Budget, attention_share, probe, sentence, token_ms
 from harness.controls import Controls
-from harness.core import cells
-from harness.core.cells import caching_at
-from harness.core.records import AskRecord, Event, Failure, Footer, Plan, Prefill, Rung
-from harness.core.sittings import climb_ms
 from harness.counts import refuse_impossible_reuse, refuse_truncation
 from harness.errors import OverBudgetError, ServerError
 from harness.meter import Meter, RungDraft
 from harness.ports import MemoryReader, Reporter, Undecided, Watcher
 from harness.questions.needles import ORDERS, Order
+from harness.records import samples as cells
+from harness.records.files import Recorder
+from harness.records.lines import AskRecord, Event, Failure, Footer, Plan, Prefill, Rung
+from harness.records.samples import caching_at
+from harness.records.sittings import climb_ms
 from harness.resume import Resumption, regain
 from harness.script import Script
 from harness.serverlog import LogCounts, explain, log_event, newest_lines
@@ -27,7 +28,6 @@ from harness.serving.client import Exchange
 from harness.serving.session import Session
 from harness.settings import Settings
 from harness.slots import Slots
-from harness.store.runs import Recorder
 
 MAX_ASKS = 9
 MAX_COLD_READINGS = 4

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterable, Sequence
 
-from harness.core.records import AskRecord, Plan
 from harness.counts import refuse_reuse
 from harness.errors import ServerError
 from harness.questions.background import lines
@@ -18,6 +17,7 @@ from harness.questions.needles import (
     make_ask,
     needle_names,
 )
+from harness.records.lines import AskRecord, Plan
 from harness.serving.client import Client, Exchange
 from harness.settings import Settings
 

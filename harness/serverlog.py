@@ -6,8 +6,8 @@ from typing import Any, get_args
 from harness.core.flags import cache_settings
 from harness.core.layers import active_parameters
 from harness.core.logwatch import LogFindings, scan, telling
-from harness.core.records import Event, Failure
 from harness.errors import ServerError
+from harness.records.lines import Event, Failure
 from harness.serving.launch import RunningServer
 from harness.serving.session import Session
 

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.core.metrics import METRICS
 from harness.errors import SetupError
 from harness.profiles import layered, profile_layer
 from harness.questions.harder import LEAST_TOKENS, TASKS, Task
 from harness.questions.heatmap import NEEDLE_TOKENS
+from harness.records.metrics import METRICS
 
 DEFAULT_CTX_TOKENS = 8192
 MINIMUM_DEPTH = 1024

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.core.records import Event, RunRecord
 from harness.errors import ServerError
+from harness.records.lines import Event, RunRecord
 from harness.serving.client import Client
 
 MOST_SHARE = 0.1

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from bench.verdicts.noise import TRACES
-from harness.core.cells import samples_of
-from harness.store.runs import read_run
+from harness.records.files import read_run
+from harness.records.samples import samples_of
 
 MIN_REPEATS = 8
 

@@ -14,13 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from harness.core.cells import Samples, disturbances, samples_of, values_of
-from harness.core.metrics import METRICS, PREFILL, RETRIEVAL, Metric
 from harness.core.noise import PRIOR, location_share, moderate, pooled_spread, summarise
 from harness.core.outcomes import CellVerdict
 from harness.core.pace import changed_between
 from harness.core.proportions import decide_proportion, proportion_estimate
-from harness.core.records import RunRecord
 from harness.core.stats import (
     CONFIDENCE,
     Estimate,
@@ -30,6 +27,9 @@ from harness.core.stats import (
     ratio_estimate,
 )
 from harness.core.verdict import SPEED, hold_run_level
+from harness.records.lines import RunRecord
+from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, Metric
+from harness.records.samples import Samples, disturbances, samples_of, values_of
 
 Side = Literal["A", "B"]
 BLOCK: tuple[Side, ...] = ("A", "B", "B", "A")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import optimize, stats
 
 from harness.core.layers import ModelLayers
-from harness.core.records import Chunk
+from harness.records.lines import Chunk
 
 Array = npt.NDArray[np.float64]
 

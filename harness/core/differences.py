@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.core.flags import values_of
 from harness.core.matrices import is_speculation
-from harness.core.records import RunRecord
+from harness.records.lines import RunRecord
 
 _STRETCH = frozenset(
     {

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.core.metrics import Direction
 from harness.core.noise import PRIOR, NoisePrior
 from harness.core.stats import Unjudgeable, same_run_ratio
+from harness.records.metrics import Direction
 
 State = Literal["steady", "drifted", "unclear"]
 

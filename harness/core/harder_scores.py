@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pydantic import TypeAdapter
 
 from harness.core.outcomes import NEXT_STEPS
-from harness.core.probe_scores import ProbeScore
 from harness.core.probes import ProbeVerdict
 from harness.core.proportions import ProportionEstimate, decide_proportion, proportion_estimate
-from harness.core.records import RunRecord, Strict
 from harness.core.stats import Unjudgeable, significant_in_run
 from harness.questions.harder import TASKS, Task
+from harness.records.lines import RunRecord, Strict
+from harness.records.probes import ProbeScore
 
 HARDER_EVENT = "harder"
 """Code of the event that holds the verdict's sentence and the shares in a record."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from scipy.stats import theilslopes
 
-from harness.core.records import MemorySample, Rung
+from harness.records.lines import MemorySample, Rung
 
 MIN_SAMPLES = 8  # half of them must still give a slope with an interval
 TOLERANCE_BYTES = 16 * 2**10  # per token; less than this isn't worth a run's outcome

@@ -5,7 +5,7 @@ from statistics import median
 
 from harness.core.kv import MIB, Excess, excess
 from harness.core.preflight import gib
-from harness.core.records import RunRecord
+from harness.records.lines import RunRecord
 
 
 def sentences(record: RunRecord) -> Iterator[str]:

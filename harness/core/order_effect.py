@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.core.proportions import ProportionEstimate, proportion_estimate
-from harness.core.records import AskRecord
 from harness.core.stats import Unjudgeable
 from harness.questions.needles import ORDERS, Order
+from harness.records.lines import AskRecord
 
 
 @dataclass(frozen=True, slots=True)

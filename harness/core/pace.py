@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from harness.core.drift import DRIFT_CONFIDENCE
-from harness.core.recorded_pace import Pace, on_cpu, paces_of
-from harness.core.records import RunRecord
 from harness.core.stats import Estimate, ratio_estimate, same_run_ratio
+from harness.records.lines import RunRecord
+from harness.records.pace import Pace, on_cpu, paces_of
 
 CACHED_BYTES = 2**28
 """The caches of a large CPU hold up to this much."""

@@ -5,21 +5,21 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from harness.core.baseline import Baseline
-from harness.core.cells import generation_rate, prefill_rate, samples_of
 from harness.core.curve import ChunkLike
 from harness.core.drift import DRIFT_CONFIDENCE, Drift, drift_between
-from harness.core.metrics import GENERATION, PREFILL, TTFT, Metric
 from harness.core.noise import PRIOR, NoisePrior
 from harness.core.pace import off_pace
-from harness.core.recorded_pace import on_cpu, pooled_pace
-from harness.core.records import Control, Failure, Generation, Prefill, Rung, RunRecord
-from harness.core.sittings import bracket, read_so_far
 from harness.core.stats import (
     CONFIDENCE,
     Unjudgeable,
     same_run_ratio,
 )
+from harness.records.baseline import Baseline
+from harness.records.lines import Control, Failure, Generation, Prefill, Rung, RunRecord
+from harness.records.metrics import GENERATION, PREFILL, TTFT, Metric
+from harness.records.pace import on_cpu, pooled_pace
+from harness.records.samples import generation_rate, prefill_rate, samples_of
+from harness.records.sittings import bracket, read_so_far
 
 Law = Literal[
     "times are positive",

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.core.baseline import Baseline
-from harness.core.cells import Samples
-from harness.core.metrics import RETRIEVAL
 from harness.core.outcomes import (
     CellVerdict,
     absence,
@@ -15,8 +12,11 @@ from harness.core.outcomes import (
     unfinished,
 )
 from harness.core.proportions import decide_proportion, proportion_estimate
-from harness.core.records import Rung
 from harness.core.stats import Unjudgeable
+from harness.records.baseline import Baseline
+from harness.records.lines import Rung
+from harness.records.metrics import RETRIEVAL
+from harness.records.samples import Samples
 
 
 def judge_retrieval(

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from harness.core.metrics import Direction
 from harness.core.noise import (
     PRIOR,
     Floats,
@@ -24,6 +23,7 @@ from harness.core.noise import (
     summarise,
     without_outliers,
 )
+from harness.records.metrics import Direction
 
 Decision = Literal["PASS", "IMPROVED", "REGRESSED", "UNDECIDED"]
 

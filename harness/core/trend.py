@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, stats
 
-from harness.core.metrics import METRICS, Direction
-from harness.core.points import Point
+from harness.records.metrics import METRICS, Direction
+from harness.records.points import Point
 
 MIN_RUNS = 4
 """Runs that each side of a change has at least: fewer is a bad night or two."""

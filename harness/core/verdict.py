@@ -8,13 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from harness.core.baseline import Baseline, log_warnings
-from harness.core.cells import Samples, disturbances, samples_of, values_of
 from harness.core.curve import curve_estimate, decide_curve
 from harness.core.drift import Drift, could_explain
 from harness.core.leak import growth_at
-from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.core.outcome import Outcome
 from harness.core.outcomes import CellVerdict, failed, failure_code, no_baseline, unfinished
 from harness.core.plausible import (
     broken_law,
@@ -23,7 +19,6 @@ from harness.core.plausible import (
     pace_moved,
     unclosed,
 )
-from harness.core.records import Rung, RunRecord
 from harness.core.retrieval import judge_retrieval
 from harness.core.stats import (
     Decision,
@@ -34,6 +29,11 @@ from harness.core.stats import (
     ratio_estimate,
     significant_in_run,
 )
+from harness.records.baseline import Baseline, log_warnings
+from harness.records.lines import Rung, RunRecord
+from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
+from harness.records.outcomes import Outcome
+from harness.records.samples import Samples, disturbances, samples_of, values_of
 
 SPEED = ("speed", "latency")
 MIN_CLEAN = 3

@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator
 from statistics import median
 
-from harness.core.cells import samples_of, values_of
-from harness.core.metrics import METRICS, Direction
-from harness.core.records import RunRecord
+from harness.records.lines import RunRecord
+from harness.records.metrics import METRICS, Direction
+from harness.records.samples import samples_of, values_of
 
 FILES: dict[Direction, str] = {"higher": "bigger-is-better.json", "lower": "smaller-is-better.json"}
 

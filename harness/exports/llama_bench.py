@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.core.baseline import AcceptedRun, Key
-from harness.core.cells import Samples, generation_rate, prefill_rate
-from harness.core.records import Generation, Header, Prefill, Rung, RunRecord
 from harness.errors import StoreError
+from harness.records.baseline import AcceptedRun, Key
+from harness.records.lines import Generation, Header, Prefill, Rung, RunRecord
+from harness.records.samples import Samples, generation_rate, prefill_rate
 
 MEASURED_BY = "llama-bench, without a server"
 _BUILD = re.compile(r"b(?P<number>\d+)(?:-(?P<commit>[0-9a-f]{6,40})\b)?")

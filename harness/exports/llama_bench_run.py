@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from harness import __version__
-from harness.core.records import (
+from harness.errors import StoreError
+from harness.exports.llama_bench import MEASURED_BY, Row, matched
+from harness.records.lines import (
     IMPORTED,
     Event,
     Footer,
@@ -19,8 +21,6 @@ from harness.core.records import (
     Rung,
     RunRecord,
 )
-from harness.errors import StoreError
-from harness.exports.llama_bench import MEASURED_BY, Row, matched
 
 LABEL = "llama-bench"
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from harness.core.metrics import METRICS
-from harness.core.points import Point, by_cell, groups
+from harness.records.metrics import METRICS
+from harness.records.points import Point, by_cell, groups
 
 TIME = "time"
 ATTRIBUTES = ("run_id", "build")

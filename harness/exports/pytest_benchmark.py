@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from pytest_benchmark.stats import Stats
 
-from harness.core.cells import samples_of, values_of
-from harness.core.metrics import GENERATION, PREFILL, TTFT, Metric
-from harness.core.records import RunRecord
+from harness.records.lines import RunRecord
+from harness.records.metrics import GENERATION, PREFILL, TTFT, Metric
+from harness.records.samples import samples_of, values_of
 
 FORMAT_VERSION = "5.3.1"
 

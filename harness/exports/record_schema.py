@@ -2,7 +2,7 @@
 
 import json
 
-from harness.core.records import LINE, SCHEMA_VERSION
+from harness.records.lines import LINE, SCHEMA_VERSION
 
 
 def as_json() -> str:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from harness.core.records import Machine
 from harness.errors import SetupError
 from harness.machine.graphics import Gpu, read_gpus
+from harness.records.lines import Machine
 
 
 def read_machine(machine_class: str | None = None) -> Machine:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 
-from harness.core.records import MemorySample
 from harness.machine import drm, nvml, windows_counters
 from harness.machine.nvml import Nvml, open_nvml
 from harness.machine.windows_counters import Counters, open_counters
+from harness.records.lines import MemorySample
 
 FDINFO = "DRM fdinfo, vram + gtt"
 COMPUTE = "KFD vram"

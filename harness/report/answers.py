@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.core.judged import Judged
-from harness.core.records import AskRecord, Rung
 from harness.questions.haystack import PLACEMENT
+from harness.records.lines import AskRecord, Rung
 from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, safe, wrapped
 

@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core.compare import Compared
-from harness.core.metrics import Metric
 from harness.core.outcomes import CellVerdict
+from harness.records.metrics import Metric
 from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from harness.core.cells import Samples, samples_of, values_of
 from harness.core.judged import Judged
-from harness.core.metrics import GENERATION, MEMORY, TTFT, Metric
+from harness.records.metrics import GENERATION, MEMORY, TTFT, Metric
+from harness.records.samples import Samples, samples_of, values_of
 from harness.report.plotting import (
     Figure,
     Table,

@@ -1,7 +1,7 @@
 """The heatmap probe as a plot: one square a length and band of depth, with its class on hover."""
 
 from harness.core.judged import Judged
-from harness.core.probe_scores import CellResult, CellState, matrix_of
+from harness.records.probes import CellResult, CellState, matrix_of
 from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, axes, safe
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.core.probe_scores import _MEANINGS, SIGNS, Matrix, heatmap_sentence
+from harness.records.probes import _MEANINGS, SIGNS, Matrix, heatmap_sentence
 
 _NAMED_CELLS = 8
 

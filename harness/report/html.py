@@ -19,11 +19,11 @@ from markupsafe import Markup
 
 from harness.core import memory_account
 from harness.core.judged import Judged
-from harness.core.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
-from harness.core.outcome import Outcome
 from harness.core.outcomes import CellVerdict
-from harness.core.points import Point, groups
-from harness.core.records import Header
+from harness.records.lines import Header
+from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
+from harness.records.outcomes import Outcome
+from harness.records.points import Point, groups
 from harness.report import (
     answers,
     depth_plots,

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from harness.core.judged import Judged
-from harness.core.outcome import Outcome
 from harness.core.outcomes import CellVerdict
-from harness.core.records import RESUMED
+from harness.records.lines import RESUMED
+from harness.records.outcomes import Outcome
 from harness.report.judged import change, depth_label, interval, quantity
 from harness.report.sparkline import prefill_line
 

@@ -7,10 +7,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from harness.core.cells import samples_of, values_of
 from harness.core.judged import ArmResult
-from harness.core.metrics import GENERATION, MEMORY, PREFILL, TTFT
-from harness.core.records import Rung, RunRecord
+from harness.records.lines import Rung, RunRecord
+from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT
+from harness.records.samples import samples_of, values_of
 from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from harness.core.judged import Judged
-from harness.core.night import Result, headline
+from harness.records.night import Result, headline
 from harness.report.markdown import SIGNS, bug_report, summary, text
 
 

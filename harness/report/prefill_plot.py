@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from harness.core.judged import Judged
-from harness.core.records import Chunk
+from harness.records.lines import Chunk
 from harness.report.plotting import (
     Figure,
     Table,

@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from harness.core.cells import samples_of
-from harness.core.records import Chunk, RunRecord
+from harness.records.lines import Chunk, RunRecord
+from harness.records.samples import samples_of
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-:=+*#"

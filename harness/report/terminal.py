@@ -7,13 +7,13 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core import harder_scores, memory_account
-from harness.core.cells import samples_of
 from harness.core.order_effect import order_effect, scores_by_order
-from harness.core.outcome import Outcome
 from harness.core.outcomes import CellVerdict
-from harness.core.probe_scores import SCORE_EVENT, matrix_of
-from harness.core.records import REGAINED, RESUMED, RunRecord
 from harness.core.verdict import RunVerdict
+from harness.records.lines import REGAINED, RESUMED, RunRecord
+from harness.records.outcomes import Outcome
+from harness.records.probes import SCORE_EVENT, matrix_of
+from harness.records.samples import samples_of
 from harness.report.heatmap_text import heatmap_lines
 from harness.report.sparkline import prefill_line
 from harness.report.text import inert, plain_table, rendered

@@ -3,7 +3,7 @@
 from typing import Any
 
 from harness.core.judged import Judged
-from harness.core.records import Timed
+from harness.records.lines import Timed
 from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, axes, wrapped
 

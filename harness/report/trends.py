@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.core.metrics import METRICS
-from harness.core.points import Point, by_cell
 from harness.core.trend import Finding, findings
+from harness.records.metrics import METRICS
+from harness.records.points import Point, by_cell
 from harness.report.judged import depth_label, percent
 from harness.report.plotting import Figure, Table, Trace, safe
 from harness.report.text import plain_number

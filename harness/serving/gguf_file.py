@@ -19,8 +19,8 @@ from types import MappingProxyType
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType
 from gguf.constants import GGUF_DEFAULT_ALIGNMENT, GGUF_MAGIC, GGUF_VERSION
 
-from harness.core.records import ModelIdentity
 from harness.errors import SetupError
+from harness.records.lines import ModelIdentity
 
 Scalar = str | int | float | bool
 MetadataValue = Scalar | tuple[int | float | bool, ...]

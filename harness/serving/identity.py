@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 
 from harness.core.flags import key_of, noted_env, noted_of, without_secrets
-from harness.core.records import ModelIdentity, ServerIdentity
 from harness.errors import SetupError
+from harness.records.lines import ModelIdentity, ServerIdentity
 from harness.serving.client import Client
 from harness.serving.gguf_file import model_identity, read_gguf
 from harness.serving.shapes import ListedModel, ModelMeta, Props, inert, shaped

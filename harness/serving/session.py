@@ -20,8 +20,8 @@ from harness.core.flags import (
     with_defaults,
 )
 from harness.core.logwatch import scan
-from harness.core.records import ModelIdentity, ServerIdentity
 from harness.errors import HarnessError, ServerError, SetupError
+from harness.records.lines import ModelIdentity, ServerIdentity
 from harness.serving.client import Client
 from harness.serving.embedded import unknown_flags
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf

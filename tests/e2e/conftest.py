@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.core.records import RunRecord
+from harness.records.files import list_runs, read_run
+from harness.records.lines import RunRecord
 from harness.serving.session import reference_model
-from harness.store.runs import list_runs, read_run
 
 
 @dataclass(frozen=True, slots=True)

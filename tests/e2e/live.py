@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.core.records import ProbeAsk
 from harness.interview import Interview
+from harness.records.lines import ProbeAsk
 from harness.script import Script
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port, wait_until_ready

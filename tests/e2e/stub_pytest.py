@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from harness.core.records import RESUMED, Event, Footer, Header
-from harness.store.runs import Recorder, list_runs, read_run
+from harness.records.files import Recorder, list_runs, read_run
+from harness.records.lines import RESUMED, Event, Footer, Header
 from tests.unit.made_up import control, header, rung
 
 STEADY = (1000.0, 1001.0, 999.0, 1000.0, 1000.5, 999.5)

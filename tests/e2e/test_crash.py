@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.crash import FOLDER, Crash
-from harness.core.sittings import finished_rungs
+from harness.records.sittings import finished_rungs
 
 pytestmark = pytest.mark.slow
 

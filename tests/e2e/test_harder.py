@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from harness.core.harder_scores import cells, judge_harder
-from harness.core.probe_scores import ProbeScore
 from harness.harder_climb import HarderClimb
+from harness.records.probes import ProbeScore
 from tests.e2e.live import Live, live
 from tests.e2e.proxy import Asked, Change, solve, unchanged
 

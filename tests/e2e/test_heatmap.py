@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.core.probe_scores import Matrix, matrix_of
 from harness.heatmap_climb import HeatmapClimb
+from harness.records.probes import Matrix, matrix_of
 from harness.report.heatmap_text import heatmap_lines
 from tests.e2e.conftest import Bench
 from tests.e2e.live import Live, live

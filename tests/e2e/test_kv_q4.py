@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.core.records import AskRecord
 from harness.questions.failures import Diagnosis
 from harness.questions.haystack import Placed, grow
 from harness.questions.needles import Ask, CodeSource, Needle, Order, make_ask, needle_names
+from harness.records.lines import AskRecord
 from tests.e2e.live import Live, live
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,10 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from harness.core.baseline import key_of
-from harness.core.cells import prefilled_tokens, samples_of
+from harness.records.baseline import key_of
+from harness.records.baseline_files import baseline_path
+from harness.records.samples import prefilled_tokens, samples_of
 from harness.serving.launch import free_port
-from harness.store.baselines import baseline_path
 from tests.e2e.conftest import Bench, embedded_argv, new_bench, servers_of
 
 SMALL = (

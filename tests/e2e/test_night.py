@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.core.baseline import Baseline, accepted, key_of
-from harness.core.records import RunRecord
 from harness.night import Plan, run_night
-from harness.store.baselines import write_baseline
+from harness.records.baseline import Baseline, accepted, key_of
+from harness.records.baseline_files import write_baseline
+from harness.records.lines import RunRecord
 from tests.e2e.stub_pytest import STEADY, header_of
 from tests.unit.made_up import control, rung
 

@@ -9,9 +9,9 @@ import pytest
 from harness.campaign import Campaign
 from harness.core.kv import GIB
 from harness.machine.vulkan import vulkan_devices
+from harness.records.files import read_run
 from harness.settings import Settings
 from harness.store.lock import LOCK_VARIABLE
-from harness.store.runs import read_run
 from tests.e2e.conftest import Bench
 
 pytestmark = pytest.mark.slow

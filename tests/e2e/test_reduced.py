@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.cells import caching_at
-from harness.core.records import RunRecord
+from harness.records.lines import RunRecord
+from harness.records.samples import caching_at
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port, wait_until_ready
 from tests.e2e.conftest import Bench, embedded_argv

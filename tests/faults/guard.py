@@ -19,7 +19,7 @@ VERDICT = "harness/core/verdict.py"
 OUTCOMES = "harness/core/outcomes.py"
 RETRIEVAL = "harness/core/retrieval.py"
 SCORING = "harness/questions/scoring.py"
-CELLS = "harness/core/cells.py"
+CELLS = "harness/records/samples.py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness import prefill_progress
-from harness.core.metrics import METRICS
+from harness.records.metrics import METRICS
 from tests.faults.conftest import Measure
 from tests.faults.fake_server import FakeServer
 from tests.faults.turn import Pause, Step, Turn

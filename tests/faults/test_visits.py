@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.records import Rung
+from harness.records.lines import Rung
 from tests.faults.conftest import Measure, Result
 from tests.faults.fake_server import FakeServer
 from tests.faults.turn import Turn

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from harness.core.records import (
+from harness.records.lines import (
     AskRecord,
     Chunk,
     Control,

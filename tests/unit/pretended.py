@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
 
-from harness.core.records import ProbeAsk
 from harness.interview import Interview
 from harness.questions.needles import Ask
+from harness.records.lines import ProbeAsk
 from harness.script import Script
 from harness.serving.session import Session
 from harness.serving.wire import Exchange

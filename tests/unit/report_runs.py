@@ -3,10 +3,10 @@
 import random
 from itertools import pairwise
 
-from harness.core.baseline import Baseline, accepted, key_of
 from harness.core.judged import Judged
-from harness.core.metrics import METRICS
-from harness.core.records import (
+from harness.core.verdict import judge
+from harness.records.baseline import Baseline, accepted, key_of
+from harness.records.lines import (
     AskRecord,
     Chunk,
     Control,
@@ -23,7 +23,7 @@ from harness.core.records import (
     RunRecord,
     ServerIdentity,
 )
-from harness.core.verdict import judge
+from harness.records.metrics import METRICS
 
 DEPTHS = (2048, 8192, 32768, 131072)
 BANDS = {name: metric.band for name, metric in METRICS.items()}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.core.baseline import AcceptedRun, Baseline, Key
-from harness.core.cells import Samples
-from harness.core.records import Chunk
 from harness.errors import StoreError
-from harness.store import baselines
+from harness.records import baseline_files as baselines
+from harness.records.baseline import AcceptedRun, Baseline, Key
+from harness.records.lines import Chunk
+from harness.records.samples import Samples
 
 KEY = Key(machine_class="amd/ryzen x", model="m-1", config={"ctx": 4096, "background": "plain"})
 

@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.cli import main
-from harness.core.baseline import key_of
-from harness.core.records import Footer, MemorySample, Rung
-from harness.store.baselines import find_baseline, list_baselines
-from harness.store.runs import Recorder
+from harness.records.baseline import key_of
+from harness.records.baseline_files import find_baseline, list_baselines
+from harness.records.files import Recorder
+from harness.records.lines import Footer, MemorySample, Rung
 from tests.unit.made_up import GIB, ask, header, rung
 
 

@@ -22,9 +22,9 @@ from harness.core.compare import (
     judge_arms,
     undecided,
 )
-from harness.core.metrics import METRICS
-from harness.core.records import Rung, RunRecord
 from harness.core.stats import Estimate, Unjudgeable
+from harness.records.lines import Rung, RunRecord
+from harness.records.metrics import METRICS
 from tests.unit.made_up import ask, generation, header, pace, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}

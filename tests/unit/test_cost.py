@@ -18,7 +18,7 @@ from harness.core.cost import (
     guess,
 )
 from harness.core.layers import active_parameters, model_layers
-from harness.core.records import Chunk
+from harness.records.lines import Chunk
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "prefill_curves.json").read_text())
 

@@ -10,8 +10,8 @@ from harness.core.differences import (
     other_device,
     things,
 )
-from harness.core.records import Event, RunRecord
 from harness.errors import SetupError
+from harness.records.lines import Event, RunRecord
 from tests.unit.made_up import header
 
 BASE = ("-t", "4", "-ctk", "f16")

@@ -14,8 +14,8 @@ from harness.core.forecast import (
     rung_works,
     spoken,
 )
-from harness.core.records import Chunk, Plan
 from harness.errors import OverBudgetError, SetupError
+from harness.records.lines import Chunk, Plan
 from tests.unit.made_up import header
 
 SEED_LIKE = (1000 / 350, 6e-5)

@@ -7,15 +7,15 @@ import pytest
 
 from harness.core.harder_scores import as_data, cells, cells_of, judge_harder, score_name, table
 from harness.core.judged import Judged
-from harness.core.metrics import METRICS
-from harness.core.probe_scores import ProbeScore
-from harness.core.records import Event
 from harness.core.verdict import judge
 from harness.errors import SetupError
 from harness.questions.harder import QUESTIONS, TASKS, HarderPlan, Task, plan_harder
 from harness.questions.haystack import Segment, grow
 from harness.questions.needles import Ask, CodeSource, Needle, Question
 from harness.questions.scoring import score
+from harness.records.lines import Event
+from harness.records.metrics import METRICS
+from harness.records.probes import ProbeScore
 from harness.report.harder_plot import harder
 from harness.settings import load
 from tests.unit import made_up

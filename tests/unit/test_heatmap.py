@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.probe_scores import CellResult, CellState, Matrix
 from harness.questions.haystack import grow
 from harness.questions.heatmap import (
     HeatmapPlan,
@@ -17,6 +16,7 @@ from harness.questions.heatmap import (
     true_shares,
 )
 from harness.questions.needles import CodeSource, make_ask, needle_names
+from harness.records.probes import CellResult, CellState, Matrix
 
 ROOM = 40
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.records import Failure, RunRecord
 from harness.errors import SetupError
-from harness.store import history
-from harness.store.history import INDEX, points_of, read_history
+from harness.records import history
+from harness.records.history import INDEX, points_of, read_history
+from harness.records.lines import Failure, RunRecord
 from tests.unit.report_runs import record
 
 

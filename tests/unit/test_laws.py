@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.core import plausible as laws
 from harness.core.plausible import Law, Violation
-from harness.core.records import Chunk
+from harness.records.lines import Chunk
 
 GB = 1e9
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.leak import Growth, Point, find_leak, held_bytes, points
-from harness.core.records import MemorySample
+from harness.records.lines import MemorySample
 
 MIB = 2**20
 KV = 20_480.0

@@ -2,10 +2,10 @@
 
 from harness.core.judged import Judged
 from harness.core.load import Conditions, Reading
-from harness.core.metrics import METRICS
-from harness.core.records import Event, RunRecord
 from harness.core.verdict import judge
 from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
+from harness.records.lines import Event, RunRecord
+from harness.records.metrics import METRICS
 from harness.report.machine_plot import machine_timeline
 from tests.unit.made_up import record, rung
 

@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli import main
-from harness.core.night import (
+from harness.night import BOOKS, FOLDER
+from harness.records.night import (
     Attempt,
     Night,
     Result,
@@ -15,8 +16,7 @@ from harness.core.night import (
     headline,
     to_be_resumed,
 )
-from harness.core.outcome import Outcome
-from harness.night import BOOKS, FOLDER
+from harness.records.outcomes import Outcome
 from harness.report.night import night_issue, night_summary
 
 

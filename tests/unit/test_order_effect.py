@@ -6,9 +6,9 @@ import pytest
 
 from harness.core.order_effect import OrderScore, order_effect, scores_by_order
 from harness.core.proportions import ProportionEstimate
-from harness.core.records import AskRecord
 from harness.core.stats import Unjudgeable
 from harness.questions.needles import Order
+from harness.records.lines import AskRecord
 
 
 def ask(order: Order, right: int, *, control: bool = True, **other: Any) -> AskRecord:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.probe_scores import Matrix
-from harness.core.records import AskRecord
 from harness.fuzz import Fuzz
 from harness.harder_climb import HarderClimb
 from harness.heatmap_climb import CONFIRM_LIMIT, HeatmapClimb
 from harness.questions.needles import CodeSource, Needle, make_ask
+from harness.records.lines import AskRecord
+from harness.records.probes import Matrix
 from harness.settings import Settings
 from tests.unit.pretended import Pretended, codes_asked, right, tokens_of
 

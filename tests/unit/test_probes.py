@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.acceptance import objections
-from harness.core.baseline import AcceptedRun, Baseline, Key, accepted, key_of
-from harness.core.metrics import METRICS
 from harness.core.order_effect import scores_by_order
-from harness.core.probe_scores import CellResult, Matrix, ProbeScore, matrix_of, scores_of
 from harness.core.probes import judge_heatmap, judge_probe, score_heatmap
-from harness.core.records import LINE, AskRecord, Event, ProbeAsk, RunRecord
 from harness.core.verdict import judge
 from harness.errors import SetupError
 from harness.interview import larger_budget
+from harness.records.baseline import AcceptedRun, Baseline, Key, accepted, key_of
+from harness.records.lines import LINE, AskRecord, Event, ProbeAsk, RunRecord
+from harness.records.metrics import METRICS
+from harness.records.probes import CellResult, Matrix, ProbeScore, matrix_of, scores_of
 from harness.report.heatmap_text import heatmap_lines
 from harness.settings import Settings, load
 from tests.unit import made_up

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.core.cells import caching_at, caching_of, samples_of
-from harness.core.records import Prefill, Rung
+from harness.records.lines import Prefill, Rung
+from harness.records.samples import caching_at, caching_of, samples_of
 from tests.unit.made_up import ask
 
 

@@ -8,12 +8,12 @@ from markdown_it import MarkdownIt
 from harness.core.judged import Judged
 from harness.core.verdict import judge
 from harness.publish import publish
+from harness.records.files import Recorder
 from harness.report.junit import properties
 from harness.report.markdown import bug_report, fenced, summary, text
 from harness.report.sparkline import ASCII, BLOCKS, prefill_line, sparkline
 from harness.report.terminal import summary as terminal_summary
 from harness.settings import Settings
-from harness.store.runs import Recorder
 from tests.unit.report_runs import BANDS, judged, record
 
 

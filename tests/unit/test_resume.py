@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.records import REGAINED, Event, Failure, Footer, Header, RunRecord
-from harness.core.sittings import finished_arms
 from harness.errors import ServerError
+from harness.records.files import Recorder, read_run
+from harness.records.lines import REGAINED, Event, Failure, Footer, Header, RunRecord
+from harness.records.sittings import finished_arms
 from harness.resume import Resumption, find_resumption, regain
 from harness.serving.wire import Exchange
 from harness.slots import LEAST_READ_MS, SAVED, Slots
-from harness.store.runs import Recorder, read_run
 from tests.unit.made_up import ask, header, prefill, rung
 
 NOW = datetime.fromisoformat("2026-01-01T00:10:00+00:00")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.records import Footer
 from harness.errors import StoreError
-from harness.store.runs import Recorder, check_writable, list_runs, read_run, readable_runs
+from harness.records.files import Recorder, check_writable, list_runs, read_run, readable_runs
+from harness.records.lines import Footer
 from tests.unit.made_up import header, rung
 
 
@@ -105,7 +105,7 @@ def test_a_record_appears_with_its_header_or_not_at_all(
         assert not list_runs(tmp_path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.store.runs.os.fsync", killed)
+    monkeypatch.setattr("harness.records.files.os.fsync", killed)
     with pytest.raises(KeyboardInterrupt):
         Recorder(tmp_path, header())
     monkeypatch.undo()

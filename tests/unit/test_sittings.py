@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.core.baseline import Baseline, accepted, key_of
-from harness.core.metrics import METRICS
-from harness.core.records import (
+from harness.core.verdict import RunVerdict, judge
+from harness.records.baseline import Baseline, accepted, key_of
+from harness.records.lines import (
     CURVE,
     RESUMED,
     Control,
@@ -17,8 +17,8 @@ from harness.core.records import (
     Rung,
     RunRecord,
 )
-from harness.core.sittings import changed, climb_ms, finished_rungs, same_plan, unfinished
-from harness.core.verdict import RunVerdict, judge
+from harness.records.metrics import METRICS
+from harness.records.sittings import changed, climb_ms, finished_rungs, same_plan, unfinished
 from tests.unit.made_up import control, header, rung
 
 BANDS = dict.fromkeys(METRICS, 0.1)

@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.core.metrics import Direction
 from harness.core.noise import PRIOR, between_runs
 from harness.core.stats import (
     Decision,
@@ -21,6 +20,7 @@ from harness.core.stats import (
     same_run_ratio,
     significant_in_run,
 )
+from harness.records.metrics import Direction
 
 CALM = (100.4, 99.1, 100.9)
 BASELINE = (CALM, (101.2, 99.8, 100.1))

@@ -4,9 +4,9 @@ import pytest
 
 from harness.core.compare import BLOCK, Visit, judge_arms
 from harness.core.judged import ArmResult
-from harness.core.metrics import METRICS
-from harness.core.records import Event, RunRecord
 from harness.core.verdict import judge
+from harness.records.lines import Event, RunRecord
+from harness.records.metrics import METRICS
 from harness.report.compared import comparison_text
 from harness.report.matrix import matrix_summary
 from tests.unit.made_up import generation, header, rung

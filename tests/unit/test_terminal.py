@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.core.baseline import Baseline, accepted, key_of
-from harness.core.metrics import METRICS
-from harness.core.records import Footer, RunRecord
 from harness.core.verdict import judge
+from harness.records.baseline import Baseline, accepted, key_of
+from harness.records.lines import Footer, RunRecord
+from harness.records.metrics import METRICS
 from harness.report.terminal import summary
 from harness.report.text import encodable
 from tests.unit.made_up import ask, record, rung

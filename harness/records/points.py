@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.core.metrics import METRICS
+from harness.records.metrics import METRICS
 
 
 @dataclass(frozen=True, slots=True)

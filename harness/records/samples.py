@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.core.metrics import GENERATION, MEMORY, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.core.records import (
+from harness.records.lines import (
     AskRecord,
     Chunk,
     Generation,
@@ -15,6 +14,7 @@ from harness.core.records import (
     Strict,
     Timed,
 )
+from harness.records.metrics import GENERATION, MEMORY, PREFILL, RETRIEVAL, TTFT, Metric
 
 REUSE_TOLERANCE_TOKENS = 16
 """A question may read this many tokens more than its tail (seams, template) and still be warm."""

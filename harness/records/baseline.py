@@ -6,10 +6,10 @@ import re
 
 from pydantic import Field
 
-from harness.core.cells import Samples, samples_of
-from harness.core.probe_scores import ProbeScore, scores_of
-from harness.core.recorded_pace import pooled_pace
-from harness.core.records import Header, RunRecord, Strict
+from harness.records.lines import Header, RunRecord, Strict
+from harness.records.pace import pooled_pace
+from harness.records.probes import ProbeScore, scores_of
+from harness.records.samples import Samples, samples_of
 
 SCHEMA_VERSION = 1
 MAX_RUNS = 6

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.records import RESUMED, RunRecord
+from harness.records.lines import RESUMED, RunRecord
 
 Pace = Mapping[str, Sequence[float]]
 """Samples by what was timed."""

@@ -12,13 +12,13 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
 
-from harness.core.baseline import key_of
-from harness.core.cells import samples_of, values_of
-from harness.core.metrics import METRICS
-from harness.core.points import Point
-from harness.core.records import Rung, RunRecord
 from harness.errors import SetupError, StoreError
-from harness.store.runs import SUFFIX, parse_run
+from harness.records.baseline import key_of
+from harness.records.files import SUFFIX, parse_run
+from harness.records.lines import Rung, RunRecord
+from harness.records.metrics import METRICS
+from harness.records.points import Point
+from harness.records.samples import samples_of, values_of
 
 INDEX = Path(".history", "index.sqlite")
 _VERSION = 1

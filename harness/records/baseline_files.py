@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.core.baseline import SCHEMA_VERSION, Baseline, Key
 from harness.errors import StoreError
+from harness.records.baseline import SCHEMA_VERSION, Baseline, Key
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Steps from one schema version to the next, by the version they start from."""

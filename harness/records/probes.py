@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from harness.core.records import RunRecord, Strict
+from harness.records.lines import RunRecord, Strict
 
 SCORE_EVENT = "probe_score"
 """Code of the event that holds a `ProbeScore` in a record."""

@@ -7,7 +7,7 @@ next sitting closes an earlier one that was cut short, so that A-B-A holds for e
 
 from collections.abc import Iterable, Mapping
 
-from harness.core.records import CURVE, Control, Header, Rung, RunRecord
+from harness.records.lines import CURVE, Control, Header, Rung, RunRecord
 
 
 def same_plan(a: Header, b: Header) -> bool:

@@ -9,7 +9,8 @@ from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from harness.core.records import (
+from harness.errors import StoreError
+from harness.records.lines import (
     LINE,
     RESUMED,
     SCHEMA_VERSION,
@@ -22,7 +23,6 @@ from harness.core.records import (
     Rung,
     RunRecord,
 )
-from harness.errors import StoreError
 
 SUFFIX = ".jsonl"
 
