@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 
 from harness.campaign import Campaign, hold_machine
-from harness.core.flags import values_of
 from harness.core.judged import ArmResult
-from harness.core.layers import model_layers
-from harness.core.matrices import Arm, Facts, arms_of
 from harness.errors import HarnessError, SetupError
+from harness.llamacpp.flags import values_of
+from harness.llamacpp.layers import model_layers
+from harness.llamacpp.matrices import Arm, Facts, arms_of
 from harness.ports import Reporter
 from harness.serving.fingerprint import Fingerprint
 from harness.serving.launch import supported_flags

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Sequence
 
-from harness.core.cost import CostModel, Estimate, PrefillWatch, attention_ratio, guess
-from harness.core.forecast import (
+from harness.errors import OverBudgetError, SetupError
+from harness.llamacpp.cost import CostModel, Estimate, PrefillWatch, attention_ratio, guess
+from harness.llamacpp.forecast import (
     RungForecast,
     RungWork,
     deepest_within,
@@ -13,8 +14,7 @@ from harness.core.forecast import (
     rung_works,
     spoken,
 )
-from harness.core.layers import active_parameters, model_layers
-from harness.errors import OverBudgetError, SetupError
+from harness.llamacpp.layers import active_parameters, model_layers
 from harness.records.lines import Chunk, Plan
 from harness.script import Script
 from harness.serving.client import Client, Exchange

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from harness.budget import Budget, attention_share, probe, token_ms
 from harness.cli_output import say, show
-from harness.core.buffers import BufferCheck
-from harness.core.forecast import spoken
-from harness.core.preflight import MemoryPlan, gib
 from harness.errors import HarnessError, ServerError, SetupError
+from harness.llamacpp.buffers import BufferCheck
+from harness.llamacpp.forecast import spoken
+from harness.llamacpp.memory_plan import MemoryPlan, gib
 from harness.measured import prefill_record
 from harness.preflight import Preflight, after_start, before_start
 from harness.report.text import plain_table

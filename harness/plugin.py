@@ -119,7 +119,7 @@ def patience_s(depth: int) -> int:
     reports of an EVO-X2 show), and ten minutes for loading and answers. Our own limits (silence,
     death) fire long before; this is the last resort.
     """
-    from harness.core.cost import guess
+    from harness.llamacpp.cost import guess
 
     slow = guess(100.0, 1.0 / 32768)
     return int(600 + 5 * slow.predict_ms(0, depth).ms / 1e3)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from harness.budget import Budget
-from harness.core.cost import Cliff
+from harness.llamacpp.cost import Cliff
 from harness.ports import Reporter
 from harness.records.lines import Chunk
 

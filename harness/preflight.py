@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import psutil
 
-from harness.core.buffers import BufferCheck
-from harness.core.flags import cache_settings
-from harness.core.logwatch import LogFindings
-from harness.core.preflight import (
+from harness.llamacpp.buffers import BufferCheck
+from harness.llamacpp.flags import cache_settings
+from harness.llamacpp.log import LogFindings
+from harness.llamacpp.memory_plan import (
     MemoryPlan,
     buffer_objections,
     by_log,

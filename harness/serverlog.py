@@ -3,10 +3,10 @@
 import itertools
 from typing import Any, get_args
 
-from harness.core.flags import cache_settings
-from harness.core.layers import active_parameters
-from harness.core.logwatch import LogFindings, scan, telling
 from harness.errors import ServerError
+from harness.llamacpp.flags import cache_settings
+from harness.llamacpp.layers import active_parameters
+from harness.llamacpp.log import LogFindings, scan, telling
 from harness.records.lines import Event, Failure
 from harness.serving.launch import RunningServer
 from harness.serving.session import Session

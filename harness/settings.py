@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import SetupError
-from harness.profiles import layered, profile_layer
+from harness.llamacpp.profiles import layered, profile_layer
 from harness.questions.harder import LEAST_TOKENS, TASKS, Task
 from harness.questions.heatmap import NEEDLE_TOKENS
 from harness.records.metrics import METRICS

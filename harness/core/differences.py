@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.core.flags import values_of
-from harness.core.matrices import is_speculation
+from harness.llamacpp.flags import values_of
+from harness.llamacpp.matrices import is_speculation
 from harness.records.lines import RunRecord
 
 _STRETCH = frozenset(

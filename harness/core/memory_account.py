@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from statistics import median
 
-from harness.core.kv import MIB, Excess, excess
-from harness.core.preflight import gib
+from harness.llamacpp.kv import MIB, Excess, excess
+from harness.llamacpp.memory_plan import gib
 from harness.records.lines import RunRecord
 
 

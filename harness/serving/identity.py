@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from types import MappingProxyType
 
-from harness.core.flags import key_of, noted_env, noted_of, without_secrets
 from harness.errors import SetupError
+from harness.llamacpp.flags import key_of, noted_env, noted_of, without_secrets
 from harness.records.lines import ModelIdentity, ServerIdentity
 from harness.serving.client import Client
 from harness.serving.gguf_file import model_identity, read_gguf

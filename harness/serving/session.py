@@ -12,15 +12,15 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from harness.core.as_asked import discrepancies, other_build
-from harness.core.combinations import objection
-from harness.core.flags import (
+from harness.errors import HarnessError, ServerError, SetupError
+from harness.llamacpp.combinations import objection
+from harness.llamacpp.discrepancies import discrepancies, other_build
+from harness.llamacpp.flags import (
     cache_settings,
     pairs,
     with_defaults,
 )
-from harness.core.logwatch import scan
-from harness.errors import HarnessError, ServerError, SetupError
+from harness.llamacpp.log import scan
 from harness.records.lines import ModelIdentity, ServerIdentity
 from harness.serving.client import Client
 from harness.serving.embedded import unknown_flags

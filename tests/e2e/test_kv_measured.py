@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.kv import MIB, kv_theory
-from harness.core.logwatch import LogFindings, scan
+from harness.llamacpp.kv import MIB, kv_theory
+from harness.llamacpp.log import LogFindings, scan
 from harness.serving.gguf_file import read_gguf
 from harness.serving.launch import free_port
 from tests.e2e import random_models

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.campaign import Campaign
-from harness.core.kv import GIB
+from harness.llamacpp.kv import GIB
 from harness.machine.vulkan import vulkan_devices
 from harness.records.files import read_run
 from harness.settings import Settings

@@ -3,8 +3,8 @@
 
 import pytest
 
-from harness.core.as_asked import discrepancies, other_build
-from harness.core.logwatch import LogFindings, scan
+from harness.llamacpp.discrepancies import discrepancies, other_build
+from harness.llamacpp.log import LogFindings, scan
 
 CPU = """
 0.00.000.938 I load_tensors: offloaded 5/5 layers to GPU

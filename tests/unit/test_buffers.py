@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.buffers import BufferCheck, check_buffers
-from harness.core.kv import BLOCK_BYTES, GIB, MIB
+from harness.llamacpp.buffers import BufferCheck, check_buffers
+from harness.llamacpp.kv import BLOCK_BYTES, GIB, MIB
 
 QWEN35_2B: dict[str, Any] = {
     "general.architecture": "qwen35",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.cost import (
+from harness.llamacpp.cost import (
     Cliff,
     CostModel,
     PrefillWatch,
@@ -17,7 +17,7 @@ from harness.core.cost import (
     fit,
     guess,
 )
-from harness.core.layers import active_parameters, model_layers
+from harness.llamacpp.layers import active_parameters, model_layers
 from harness.records.lines import Chunk
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "prefill_curves.json").read_text())

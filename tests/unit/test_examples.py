@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.combinations import objection
-from harness.core.flags import values_of
-from harness.core.matrices import Facts, arms_of
+from harness.llamacpp.combinations import objection
+from harness.llamacpp.flags import values_of
+from harness.llamacpp.matrices import Facts, arms_of
 from harness.settings import load
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "harness.toml"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.flags import key_of, noted_of, pairs, with_defaults, without_secrets
+from harness.llamacpp.flags import key_of, noted_of, pairs, with_defaults, without_secrets
 from harness.serving.embedded import FLAGS, parser, unknown_flags
 from harness.serving.launch import flag_value
 

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.budget import Budget, probe_tokens
-from harness.core.cost import CostModel, Estimate, fit
-from harness.core.forecast import (
+from harness.errors import OverBudgetError, SetupError
+from harness.llamacpp.cost import CostModel, Estimate, fit
+from harness.llamacpp.forecast import (
     RungWork,
     deepest_within,
     duration,
@@ -14,7 +15,6 @@ from harness.core.forecast import (
     rung_works,
     spoken,
 )
-from harness.errors import OverBudgetError, SetupError
 from harness.records.lines import Chunk, Plan
 from tests.unit.made_up import header
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.kv import BLOCK_BYTES, GIB, MIB, excess, kv_theory
-from harness.core.layers import model_layers
-from harness.core.logwatch import scan
+from harness.llamacpp.kv import BLOCK_BYTES, GIB, MIB, excess, kv_theory
+from harness.llamacpp.layers import model_layers
+from harness.llamacpp.log import scan
 from harness.serving.gguf_file import read_gguf
 
 LOGS = Path(__file__).parent / "data" / "logs"

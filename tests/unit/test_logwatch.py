@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.logpatterns import PATTERNS
-from harness.core.logwatch import MIB, LogFindings, normalise, scan, telling
+from harness.llamacpp.log import MIB, LogFindings, normalise, scan, telling
+from harness.llamacpp.log_patterns import PATTERNS
 
 LOGS = Path(__file__).parent / "data" / "logs"
 WORDINGS = [

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.combinations import objection
-from harness.core.matrices import BUILT_IN, MOST_ARMS, Facts, arms_of
 from harness.errors import SetupError
-from harness.profiles import layered
+from harness.llamacpp.combinations import objection
+from harness.llamacpp.matrices import BUILT_IN, MOST_ARMS, Facts, arms_of
+from harness.llamacpp.profiles import layered
 from harness.settings import load
 
 FACTS = Facts(ctx_tokens=8192, depths=(2048, 8192), architecture="llama", cpu_cores=6)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from harness.core.buffers import check_buffers
-from harness.core.flags import cache_settings
-from harness.core.kv import GIB, MIB
-from harness.core.logwatch import scan
-from harness.core.preflight import (
+from harness.errors import SetupError
+from harness.llamacpp.buffers import check_buffers
+from harness.llamacpp.flags import cache_settings
+from harness.llamacpp.kv import GIB, MIB
+from harness.llamacpp.log import scan
+from harness.llamacpp.memory_plan import (
     CacheSettings,
     buffer_objections,
     by_log,
@@ -15,7 +16,6 @@ from harness.core.preflight import (
     memory_objection,
     summed,
 )
-from harness.errors import SetupError
 from harness.machine.vulkan import VulkanDevice, parse_vulkaninfo
 from tests.unit.test_buffers import QWEN35_2B
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.flags import called, groups, merged, with_dashes
 from harness.errors import SetupError
-from harness.profiles import layered, profile_layer
+from harness.llamacpp.flags import called, groups, merged, with_dashes
+from harness.llamacpp.profiles import layered, profile_layer
 from harness.settings import load
 
 FILE = """

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.core.buffers import BufferCheck, check_buffers
-from harness.core.kv import GIB, MIB, KvTheory, kv_theory
-from harness.core.layers import Metadata
-from harness.core.logwatch import LogFindings
+from harness.llamacpp.buffers import BufferCheck, check_buffers
+from harness.llamacpp.kv import GIB, MIB, KvTheory, kv_theory
+from harness.llamacpp.layers import Metadata
+from harness.llamacpp.log import LogFindings
 
 Source = Literal["file", "theory", "log"]
 

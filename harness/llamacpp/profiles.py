@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.core.flags import merged, with_dashes
 from harness.errors import SetupError
+from harness.llamacpp.flags import merged, with_dashes
 
 Layer = Mapping[str, Any]
 """Settings by the names they have in `harness.toml`."""

@@ -7,8 +7,8 @@ often 2 or 4 GiB) however much memory is free. At depth three of llama.cpp's buf
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.core.kv import BLOCK_BYTES, PAD_TOKENS, padded_cells, row_bytes
-from harness.core.layers import Layer, Metadata, model_layers
+from harness.llamacpp.kv import BLOCK_BYTES, PAD_TOKENS, padded_cells, row_bytes
+from harness.llamacpp.layers import Layer, Metadata, model_layers
 
 BufferKind = Literal["KQ mask", "KQ scores", "K+V scratch", "K cache of a layer"]
 
@@ -53,7 +53,7 @@ class BufferCheck:
     or none of at least 32 helps); `fitting_types` the types for both K and V with which the cache's
     buffers fit at this context, best first (empty when they do, or none helps);
     `fitting_ctx_tokens` the deepest context, in steps of 256, where everything fits with the
-    settings asked for. `could_not_derive` is as in `harness.core.kv.KvTheory`.
+    settings asked for. `could_not_derive` is as in `harness.llamacpp.kv.KvTheory`.
     """
 
     limit_bytes: int

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from harness.core.buffers import QUANTISED
-from harness.core.flags import values_of
-from harness.core.kv import BLOCK_BYTES
-from harness.core.layers import Metadata, model_layers
+from harness.llamacpp.buffers import QUANTISED
+from harness.llamacpp.flags import values_of
+from harness.llamacpp.kv import BLOCK_BYTES
+from harness.llamacpp.layers import Metadata, model_layers
 
 
 def objection(argv: Sequence[str], metadata: Metadata | None, *, ctx_tokens: int) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.core.cost import CostModel, Estimate
+from harness.llamacpp.cost import CostModel, Estimate
 
 DEPTH_SLOWDOWN = (1.0, 1.5, 3.0)
 """Generation at depth against depth 0: at best as fast, often two thirds, at worst a third."""

@@ -1,6 +1,6 @@
 """Log watch: what a llama-server's log says went wrong, and which sizes and devices it states.
 
-The lines that matter are a table, `harness.core.logpatterns.PATTERNS`. Buffer sizes and devices
+The lines that matter are a table, `harness.llamacpp.log_patterns.PATTERNS`. Buffer sizes and devices
 are logged from verbosity 4 on (`-lv 4`), failures and warnings at the default one too.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.core.logpatterns import PATTERNS, Reason
+from harness.llamacpp.log_patterns import PATTERNS, Reason
 
 MIB = 2**20
 

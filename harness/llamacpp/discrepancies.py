@@ -8,8 +8,8 @@ prompt that fits. Only what is known to differ is said; what a log doesn't tell 
 import re
 from collections.abc import Sequence
 
-from harness.core.flags import values_of
-from harness.core.logwatch import LogFindings, is_host
+from harness.llamacpp.flags import values_of
+from harness.llamacpp.log import LogFindings, is_host
 
 _SCALE_TOLERANCE = 0.01
 _COMMIT_CHARS = 7

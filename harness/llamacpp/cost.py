@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from harness.core.layers import ModelLayers
+from harness.llamacpp.layers import ModelLayers
 from harness.records.lines import Chunk
 
 Array = npt.NDArray[np.float64]
@@ -118,7 +118,7 @@ def attention_ratio(layers: ModelLayers, active_parameters: int) -> float | None
     Per new token the weights cost 2·parameters FLOPs and each full-attention layer
     2·heads·(key + value length) per earlier token. Sliding-window and recurrent layers cost the
     same at every depth and belong to the linear part. `active_parameters` leaves out the experts a
-    token doesn't visit (`harness.core.layers.active_parameters`). None without layers or weights.
+    token doesn't visit (`harness.llamacpp.layers.active_parameters`). None without layers or weights.
     """
     if active_parameters <= 0 or not layers.layers:
         return None

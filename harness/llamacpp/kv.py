@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import linear_regression
 from typing import Literal
 
-from harness.core.layers import Layer, Metadata, model_layers
+from harness.llamacpp.layers import Layer, Metadata, model_layers
 
 GIB = 2**30
 MIB = 2**20

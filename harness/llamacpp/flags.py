@@ -8,9 +8,9 @@ and shown when it differs, since it is often the very thing under test.
 import re
 from collections.abc import Mapping, Sequence
 
-from harness.core.kv import BLOCK_BYTES
-from harness.core.preflight import CacheSettings
 from harness.errors import SetupError
+from harness.llamacpp.kv import BLOCK_BYTES
+from harness.llamacpp.memory_plan import CacheSettings
 
 KEY_FLAGS: dict[str, tuple[str, ...]] = {
     "ctx": ("-c", "--ctx-size"),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.core.flags import called, groups, setting_of
 from harness.errors import SetupError
+from harness.llamacpp.flags import called, groups, setting_of
 
 KV_TYPES = (("f16", "f16"), ("q8_0", "f16"), ("f16", "q8_0"), ("q8_0", "q8_0"), ("q4_0", "q4_0"))
 BATCHES = ((512, 512), (2048, 512), (2048, 1024), (2048, 2048))

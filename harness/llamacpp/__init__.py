@@ -1,0 +1,1 @@
+"""What is known of llama.cpp without running it: flags, log, layers, cache, buffers, cost. Pure."""
