@@ -13,9 +13,6 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from harness.core.judged import Judged
-from harness.core.trend import findings
-from harness.core.verdict import judge
 from harness.records.files import read_run
 from harness.records.history import read_history
 from harness.records.lines import (
@@ -35,6 +32,9 @@ from harness.records.lines import (
 from harness.records.metrics import METRICS
 from harness.records.points import by_cell
 from harness.report.html import page
+from harness.verdicts.judged import Judged
+from harness.verdicts.trend import findings
+from harness.verdicts.verdict import judge
 
 DEPTHS = (2048, 8192, 32768, 131072)
 STEP_AT = 0.8

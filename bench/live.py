@@ -24,8 +24,6 @@ from typing import Any
 
 from harness import campaign as campaign_module
 from harness.campaign import Campaign
-from harness.core.pace import changed_within
-from harness.core.verdict import RunVerdict
 from harness.machine.pace import measure_pace
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.baseline_files import write_baseline
@@ -33,6 +31,8 @@ from harness.records.metrics import METRICS
 from harness.records.samples import disturbances
 from harness.serving.session import Session
 from harness.settings import Settings, load
+from harness.verdicts.pace import changed_within
+from harness.verdicts.verdict import RunVerdict
 
 PERIOD_US = 20_000
 CGROUP_V1, CGROUP_V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")

@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 
 from harness.campaign import Campaign, hold_machine
-from harness.core.judged import ArmResult
 from harness.errors import HarnessError, SetupError
 from harness.llamacpp.flags import values_of
 from harness.llamacpp.layers import model_layers
@@ -19,6 +18,7 @@ from harness.serving.fingerprint import Fingerprint
 from harness.serving.launch import supported_flags
 from harness.serving.session import binary_of, refuse_impossible, served_model
 from harness.settings import Settings, load
+from harness.verdicts.judged import ArmResult
 
 
 @dataclass(frozen=True, slots=True)

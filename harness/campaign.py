@@ -5,9 +5,6 @@ from datetime import datetime
 from pathlib import Path
 
 from harness import __version__
-from harness.core.outcomes import NEXT_STEPS, CellVerdict
-from harness.core.probes import ProbeVerdict
-from harness.core.verdict import RunVerdict, disturbed_metrics, judge, undecided
 from harness.errors import ServerError, SetupError
 from harness.machine.fingerprint import read_machine
 from harness.machine.listener import server_pid
@@ -31,6 +28,9 @@ from harness.serving.session import Session, open_session, slots_folder
 from harness.settings import Settings
 from harness.slots import Slots
 from harness.store.lock import machine_lock, servers_folder
+from harness.verdicts.cell import NEXT_STEPS, CellVerdict
+from harness.verdicts.probes import ProbeVerdict
+from harness.verdicts.verdict import RunVerdict, disturbed_metrics, judge, undecided
 
 LONG_CTX_TOKENS = 32768
 """From this context on, what a run will need is said before it begins."""

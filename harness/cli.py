@@ -16,8 +16,6 @@ from harness.cli_night import night
 from harness.cli_output import say, show, terminal
 from harness.cli_plan import plan
 from harness.cli_report import attach
-from harness.core.acceptance import Change, changes, objections
-from harness.core.verdict import judge as judge_record
 from harness.errors import HarnessError, SetupError, StoreError
 from harness.records.baseline import MAX_RUNS, Baseline, accepted, key_of
 from harness.records.baseline_files import (
@@ -33,6 +31,8 @@ from harness.records.metrics import METRICS
 from harness.report.terminal import summary
 from harness.report.text import encodable, plain_table
 from harness.settings import Settings, load, project_root
+from harness.verdicts.acceptance import Change, changes, objections
+from harness.verdicts.verdict import judge as judge_record
 
 
 class _Group(click.Group):

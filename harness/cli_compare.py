@@ -11,14 +11,14 @@ import click
 
 from harness.cli_output import terminal
 from harness.comparison import Comparison, refuse_mixed
-from harness.core.compare import CANNOT_TELL, Side
-from harness.core.differences import effective_differences
 from harness.errors import HarnessError, SetupError
 from harness.records.files import check_writable, new_run_id
 from harness.records.metrics import METRICS
 from harness.report.compared import comparison_text
 from harness.report.text import encodable
 from harness.settings import Settings, load, project_root, tokens
+from harness.verdicts.compare import CANNOT_TELL, Side
+from harness.verdicts.differences import effective_differences
 
 EMBEDDED = "embedded"
 """How the embedded server is called where a binary or profile may stand."""

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from harness.chosen import judged_runs, run_named, settings_for
 from harness.cli_output import say, show
-from harness.core.trend import findings
 from harness.errors import SetupError, StoreError
 from harness.exports import (
     github_action,
@@ -35,6 +34,7 @@ from harness.report.markdown import summary as markdown_summary
 from harness.report.sparkline import sparkline
 from harness.report.text import encodable, plain_number, plain_table
 from harness.settings import Settings
+from harness.verdicts.trend import findings
 
 _results = click.option("--results", help="Folder of run records, or a URL that fsspec knows.")
 _baselines = click.option(

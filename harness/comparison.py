@@ -5,14 +5,14 @@ from contextlib import closing
 from pathlib import Path
 
 from harness.campaign import Campaign, hold_machine
-from harness.core.compare import BLOCK, SANDWICH, Compared, Side, Visit, judge_arms, undecided
-from harness.core.differences import Configuration, Difference, between, other_device, things
 from harness.errors import SetupError
 from harness.ports import Reporter
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.serving.session import binary_of, open_session, served_model
 from harness.settings import Settings
+from harness.verdicts.compare import BLOCK, SANDWICH, Compared, Side, Visit, judge_arms, undecided
+from harness.verdicts.differences import Configuration, Difference, between, other_device, things
 
 PLAN_FIELDS = (
     *("fill", "seed", "background", "repeats", "max_repeats", "generate_tokens"),

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.core.harder_scores import score_name
 from harness.errors import SetupError
 from harness.interview import Interview
 from harness.questions.harder import Task, plan_harder, sample_asks
@@ -18,6 +17,7 @@ from harness.questions.needles import CodeSource
 from harness.records.probes import ProbeScore
 from harness.script import Script
 from harness.settings import Settings
+from harness.verdicts.harder import score_name
 
 _TAIL_MARGIN_TOKENS = 16
 

@@ -20,7 +20,6 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from harness.chosen import settings_for
-from harness.core.judged import Judged
 from harness.errors import HarnessError, SetupError, StoreError
 from harness.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY, judged
 from harness.records.files import list_runs, read_run
@@ -36,6 +35,7 @@ from harness.records.night import (
     to_be_resumed,
 )
 from harness.report.night import night_issue, night_summary
+from harness.verdicts.judged import Judged
 
 FOLDER = "nights"
 BOOKS = "night.json"

@@ -21,11 +21,11 @@ from harness.settings import Settings, load, project_root
 if TYPE_CHECKING:
     from harness.arm_runs import ArmRuns
     from harness.campaign import Campaign
-    from harness.core.outcomes import CellVerdict
-    from harness.core.probes import ProbeVerdict
     from harness.probes import ProbeKind
     from harness.progress import TerminalReporter
     from harness.serving.session import Session
+    from harness.verdicts.cell import CellVerdict
+    from harness.verdicts.probes import ProbeVerdict
 
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()

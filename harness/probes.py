@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Literal
 
-from harness.core.harder_scores import HARDER_EVENT, as_data, cells, judge_harder
-from harness.core.outcomes import NEXT_STEPS
-from harness.core.probes import ProbeVerdict, judge_heatmap, judge_probe, score_heatmap
 from harness.errors import SetupError
 from harness.harder_climb import HarderClimb
 from harness.heatmap_climb import HeatmapClimb
@@ -23,6 +20,9 @@ from harness.script import Script
 from harness.serving.gguf_file import model_identity, read_gguf
 from harness.serving.session import Session, reference_model
 from harness.settings import Settings
+from harness.verdicts.cell import NEXT_STEPS
+from harness.verdicts.harder import HARDER_EVENT, as_data, cells, judge_harder
+from harness.verdicts.probes import ProbeVerdict, judge_heatmap, judge_probe, score_heatmap
 
 PLACEMENT_SHARE = 4
 """One placement, which takes a document, for as many examples of questions, which take a tail."""

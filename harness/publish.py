@@ -4,9 +4,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.core.judged import Judged
-from harness.core.trend import findings
-from harness.core.verdict import judge
 from harness.errors import StoreError
 from harness.records.baseline import key_of
 from harness.records.baseline_files import find_baseline
@@ -18,6 +15,9 @@ from harness.report.html import page
 from harness.report.markdown import summary
 from harness.report.trends import sentence
 from harness.settings import Settings
+from harness.verdicts.judged import Judged
+from harness.verdicts.trend import findings
+from harness.verdicts.verdict import judge
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 MAX_SUMMARY_BYTES = 1_000_000

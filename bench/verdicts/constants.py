@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from harness.core.noise import NORMAL_PAIR_MEDIAN
+from harness.verdicts.noise import NORMAL_PAIR_MEDIAN
 
 
 def constants_table(rng: np.random.Generator, draws: int) -> str:

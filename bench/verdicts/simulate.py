@@ -7,9 +7,9 @@ import numpy as np
 from scipy import stats as sp_stats
 
 from bench.verdicts.noise import Scenario, Source
-from harness.core.curve import curve_estimate, decide_curve
-from harness.core.drift import Drift, could_explain, drift_between
-from harness.core.stats import (
+from harness.verdicts.curve import curve_estimate, decide_curve
+from harness.verdicts.drift import Drift, could_explain, drift_between
+from harness.verdicts.stats import (
     CONFIRMED_SAMPLES,
     Decision,
     Estimate,

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.core.judged import Judged
 from harness.questions.haystack import PLACEMENT
 from harness.records.lines import AskRecord, Rung
 from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, safe, wrapped
+from harness.verdicts.judged import Judged
 
 State = Literal["right", "partly", "wrong", "invalid"]
 LABELS: dict[State, str] = {

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from harness.core.compare import Compared
-from harness.core.outcomes import CellVerdict
 from harness.records.metrics import Metric
 from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
+from harness.verdicts.cell import CellVerdict
+from harness.verdicts.compare import Compared
 
 NARROW = 102
 NEXT_STEPS = {

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from harness.core.judged import Judged
 from harness.records.metrics import GENERATION, MEMORY, TTFT, Metric
 from harness.records.samples import Samples, samples_of, values_of
 from harness.report.plotting import (
@@ -19,6 +18,7 @@ from harness.report.plotting import (
     safe,
     wrapped,
 )
+from harness.verdicts.judged import Judged
 
 _MIB = 2**20
 _GIB = 2**30

@@ -1,10 +1,10 @@
 """The harder tests as a plot: the share that was right by depth, a line a task."""
 
-from harness.core.harder_scores import HARDER_EVENT, Share, cells_of
-from harness.core.judged import Judged
 from harness.questions.harder import Task
 from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, axes, log_depth, safe
+from harness.verdicts.harder import HARDER_EVENT, Share, cells_of
+from harness.verdicts.judged import Judged
 
 LABELS: dict[Task, str] = {
     "kv": "key-value pairs",

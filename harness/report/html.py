@@ -17,9 +17,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from harness.core import memory_account
-from harness.core.judged import Judged
-from harness.core.outcomes import CellVerdict
 from harness.records.lines import Header
 from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
 from harness.records.outcomes import Outcome
@@ -36,6 +33,9 @@ from harness.report import (
 )
 from harness.report.judged import change, depth_label, interval, quantity
 from harness.report.plotting import Figure
+from harness.verdicts import memory_account
+from harness.verdicts.cell import CellVerdict
+from harness.verdicts.judged import Judged
 
 MAX_BYTES = 2_000_000
 PLOTLY = "plotly-basic-4.1.1.min.js"

@@ -1,7 +1,7 @@
 """A run with its verdict and the baseline it was judged against: what every report is made of."""
 
-from harness.core.outcomes import CellVerdict
 from harness.report.text import plain_number
+from harness.verdicts.cell import CellVerdict
 
 
 def depth_label(tokens: int) -> str:

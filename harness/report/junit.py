@@ -1,6 +1,6 @@
 """A cell as JUnit properties: what a test judged, in numbers that a CI server can plot."""
 
-from harness.core.outcomes import CellVerdict
+from harness.verdicts.cell import CellVerdict
 
 
 def properties(cell: CellVerdict) -> list[tuple[str, str]]:

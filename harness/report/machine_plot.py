@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from harness.core.judged import Judged
 from harness.report.plotting import Figure, Table, Trace, axes
+from harness.verdicts.judged import Judged
 
 _LINES = (
     ("others_share", "others' CPU use", "%", 100.0, "y"),

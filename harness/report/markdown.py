@@ -6,12 +6,12 @@ Text from outside is escaped: a model's name or answer must not become a table, 
 import re
 from collections.abc import Iterable, Sequence
 
-from harness.core.judged import Judged
-from harness.core.outcomes import CellVerdict
 from harness.records.lines import RESUMED
 from harness.records.outcomes import Outcome
 from harness.report.judged import change, depth_label, interval, quantity
 from harness.report.sparkline import prefill_line
+from harness.verdicts.cell import CellVerdict
+from harness.verdicts.judged import Judged
 
 SIGNS: dict[Outcome, str] = {
     "PASS": "✅",

@@ -7,12 +7,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from harness.core.judged import ArmResult
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT
 from harness.records.samples import samples_of, values_of
 from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
+from harness.verdicts.judged import ArmResult
 
 _MIB = 2**20
 DISTURBED = "*"

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from harness.core.judged import Judged
 from harness.records.night import Result, headline
 from harness.report.markdown import SIGNS, bug_report, summary, text
+from harness.verdicts.judged import Judged
 
 
 def night_summary(night: str, results: Sequence[Result], runs: Mapping[str, Judged]) -> str:

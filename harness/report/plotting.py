@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.core.judged import Judged
 from harness.report.judged import depth_label
+from harness.verdicts.judged import Judged
 
 Trace = dict[str, Any]
 HOVER_CHARS = 600

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from harness.core.judged import Judged
 from harness.records.lines import Chunk
 from harness.report.plotting import (
     Figure,
@@ -18,6 +17,7 @@ from harness.report.plotting import (
     safe,
 )
 from harness.report.sparkline import curve_of, rate
+from harness.verdicts.judged import Judged
 
 MAX_POINTS = 400
 """Batches drawn a curve; neighbours beyond that are drawn as one, tokens and times added up."""

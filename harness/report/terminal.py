@@ -6,10 +6,6 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from harness.core import harder_scores, memory_account
-from harness.core.order_effect import order_effect, scores_by_order
-from harness.core.outcomes import CellVerdict
-from harness.core.verdict import RunVerdict
 from harness.records.lines import REGAINED, RESUMED, RunRecord
 from harness.records.outcomes import Outcome
 from harness.records.probes import SCORE_EVENT, matrix_of
@@ -17,6 +13,11 @@ from harness.records.samples import samples_of
 from harness.report.heatmap_text import heatmap_lines
 from harness.report.sparkline import prefill_line
 from harness.report.text import inert, plain_table, rendered
+from harness.verdicts import harder as harder_scores
+from harness.verdicts import memory_account
+from harness.verdicts.cell import CellVerdict
+from harness.verdicts.order_effect import order_effect, scores_by_order
+from harness.verdicts.verdict import RunVerdict
 
 STYLES: dict[Outcome, str] = {
     "PASS": "green",

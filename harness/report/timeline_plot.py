@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from harness.core.judged import Judged
 from harness.records.lines import Timed
 from harness.report.judged import depth_label
 from harness.report.plotting import Figure, Table, Trace, axes, wrapped
+from harness.verdicts.judged import Judged
 
 
 def timeline(run: Judged, number: int) -> Figure | None:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.core.trend import Finding, findings
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell
 from harness.report.judged import depth_label, percent
 from harness.report.plotting import Figure, Table, Trace, safe
 from harness.report.text import plain_number
+from harness.verdicts.trend import Finding, findings
 
 MAX_RUNS_DRAWN = 400
 MAX_RUNS_TABLED = 60

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.compare import CANNOT_TELL
+from harness.verdicts.compare import CANNOT_TELL
 from tests.e2e.conftest import Bench
 
 pytestmark = pytest.mark.slow

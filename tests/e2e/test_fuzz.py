@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.probes import judge_probe
 from harness.errors import ServerError
 from harness.fuzz import Fuzz
 from harness.interview import Interview
+from harness.verdicts.probes import judge_probe
 from tests.e2e.live import Live, live
 from tests.e2e.proxy import break_off, drop_last, only_when, swap_two, unchanged
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.core.harder_scores import cells, judge_harder
 from harness.harder_climb import HarderClimb
 from harness.records.probes import ProbeScore
+from harness.verdicts.harder import cells, judge_harder
 from tests.e2e.live import Live, live
 from tests.e2e.proxy import Asked, Change, solve, unchanged
 

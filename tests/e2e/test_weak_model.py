@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.acceptance import objections
-from harness.core.verdict import judge
 from harness.questions.haystack import Placed, grow
 from harness.questions.needles import ORDERS, CodeSource, Needle, make_ask
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
+from harness.verdicts.acceptance import objections
+from harness.verdicts.verdict import judge
 from tests.e2e.live import Live, live
 from tests.unit import made_up
 

@@ -9,7 +9,6 @@ import pytest
 from harness import campaign as campaign_module
 from harness import meter
 from harness.campaign import Campaign
-from harness.core.verdict import RunVerdict
 from harness.errors import HarnessError
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.baseline_files import write_baseline
@@ -17,6 +16,7 @@ from harness.records.lines import RunRecord
 from harness.report.terminal import summary
 from harness.settings import Settings
 from harness.store.lock import LOCK_VARIABLE
+from harness.verdicts.verdict import RunVerdict
 from tests.faults.fake_server import FakeServer
 
 CTX = 4096

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from harness.core.outcomes import CellVerdict
+from harness.verdicts.cell import CellVerdict
 from tests.faults.conftest import API_KEY, Measure, Result
 from tests.faults.fake_server import FakeServer
 from tests.faults.fault import REFUSED, Fault

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from harness.core.outcomes import CellVerdict
 from harness.plugin import Ladder, patience_s
 from harness.records.metrics import METRICS
 from harness.records.outcomes import Outcome
+from harness.verdicts.cell import CellVerdict
 
 SUITE = "from harness.suite import *"
 

@@ -3,8 +3,6 @@
 import random
 from itertools import pairwise
 
-from harness.core.judged import Judged
-from harness.core.verdict import judge
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.lines import (
     AskRecord,
@@ -24,6 +22,8 @@ from harness.records.lines import (
     ServerIdentity,
 )
 from harness.records.metrics import METRICS
+from harness.verdicts.judged import Judged
+from harness.verdicts.verdict import judge
 
 DEPTHS = (2048, 8192, 32768, 131072)
 BANDS = {name: metric.band for name, metric in METRICS.items()}

@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.cli import main
-from harness.core.verdict import judge
 from harness.records.baseline import key_of
 from harness.records.baseline_files import find_baseline
 from harness.records.files import Recorder, list_runs, read_run
 from harness.records.lines import Footer, Header, Rung
 from harness.records.metrics import GENERATION, METRICS, PREFILL
 from harness.records.samples import samples_of, values_of
+from harness.verdicts.verdict import judge
 from tests.unit.made_up import header, rung
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from harness import comparison
 from harness.comparison import Comparison
-from harness.core.compare import (
+from harness.records.lines import Rung, RunRecord
+from harness.records.metrics import METRICS
+from harness.verdicts.compare import (
     BLOCK,
     CANNOT_TELL,
     SANDWICH,
@@ -22,9 +24,7 @@ from harness.core.compare import (
     judge_arms,
     undecided,
 )
-from harness.core.stats import Estimate, Unjudgeable
-from harness.records.lines import Rung, RunRecord
-from harness.records.metrics import METRICS
+from harness.verdicts.stats import Estimate, Unjudgeable
 from tests.unit.made_up import ask, generation, header, pace, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}

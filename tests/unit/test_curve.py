@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.curve import MIN_CHUNKS, CurveEstimate, curve_estimate, decide_curve
-from harness.core.stats import Unjudgeable
+from harness.verdicts.curve import MIN_CHUNKS, CurveEstimate, curve_estimate, decide_curve
+from harness.verdicts.stats import Unjudgeable
 
 BATCH = 2048
 

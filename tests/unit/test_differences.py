@@ -3,15 +3,15 @@
 import pytest
 
 from harness.comparison import refuse_mixed
-from harness.core.differences import (
+from harness.errors import SetupError
+from harness.records.lines import Event, RunRecord
+from harness.verdicts.differences import (
     Configuration,
     between,
     effective_differences,
     other_device,
     things,
 )
-from harness.errors import SetupError
-from harness.records.lines import Event, RunRecord
 from tests.unit.made_up import header
 
 BASE = ("-t", "4", "-ctk", "f16")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.drift import Drift, could_explain, drift_between
-from harness.core.stats import Unjudgeable
 from harness.records.metrics import Direction
+from harness.verdicts.drift import Drift, could_explain, drift_between
+from harness.verdicts.stats import Unjudgeable
 
 RISING = (17.13, 17.71, 18.79, 18.72)  # depth 0, in the order measured; nothing had changed
 levels = st.floats(1.0, 1000.0)

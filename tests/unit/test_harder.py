@@ -5,9 +5,6 @@ import re
 
 import pytest
 
-from harness.core.harder_scores import as_data, cells, cells_of, judge_harder, score_name, table
-from harness.core.judged import Judged
-from harness.core.verdict import judge
 from harness.errors import SetupError
 from harness.questions.harder import QUESTIONS, TASKS, HarderPlan, Task, plan_harder
 from harness.questions.haystack import Segment, grow
@@ -18,6 +15,9 @@ from harness.records.metrics import METRICS
 from harness.records.probes import ProbeScore
 from harness.report.harder_plot import harder
 from harness.settings import load
+from harness.verdicts.harder import as_data, cells, cells_of, judge_harder, score_name, table
+from harness.verdicts.judged import Judged
+from harness.verdicts.verdict import judge
 from tests.unit import made_up
 
 BUDGETS = ((2048, 1500), (8192, 7000), (16384, 14500))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core import plausible as laws
-from harness.core.plausible import Law, Violation
 from harness.records.lines import Chunk
+from harness.verdicts import laws
+from harness.verdicts.laws import Law, Violation
 
 GB = 1e9
 

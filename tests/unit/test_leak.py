@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.leak import Growth, Point, find_leak, held_bytes, points
 from harness.records.lines import MemorySample
+from harness.verdicts.leak import Growth, Point, find_leak, held_bytes, points
 
 MIB = 2**20
 KV = 20_480.0

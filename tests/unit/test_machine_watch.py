@@ -1,12 +1,12 @@
 """The run's load and conditions as a series, and as lines in the report."""
 
-from harness.core.judged import Judged
 from harness.core.load import Conditions, Reading
-from harness.core.verdict import judge
 from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
 from harness.records.lines import Event, RunRecord
 from harness.records.metrics import METRICS
 from harness.report.machine_plot import machine_timeline
+from harness.verdicts.judged import Judged
+from harness.verdicts.verdict import judge
 from tests.unit.made_up import record, rung
 
 

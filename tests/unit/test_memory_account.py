@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from harness.core.memory_account import memory_beyond_theory, sentences
 from harness.llamacpp.kv import GIB, MIB
 from harness.records.lines import Event, MemorySample, Rung, RunRecord
 from harness.serverlog import LogCounts
+from harness.verdicts.memory_account import memory_beyond_theory, sentences
 from tests.unit.made_up import record, rung
 
 WEIGHTS = 20 * GIB

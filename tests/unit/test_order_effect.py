@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from harness.core.order_effect import OrderScore, order_effect, scores_by_order
-from harness.core.proportions import ProportionEstimate
-from harness.core.stats import Unjudgeable
 from harness.questions.needles import Order
 from harness.records.lines import AskRecord
+from harness.verdicts.order_effect import OrderScore, order_effect, scores_by_order
+from harness.verdicts.proportions import ProportionEstimate
+from harness.verdicts.stats import Unjudgeable
 
 
 def ask(order: Order, right: int, *, control: bool = True, **other: Any) -> AskRecord:

@@ -4,10 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.acceptance import objections
-from harness.core.order_effect import scores_by_order
-from harness.core.probes import judge_heatmap, judge_probe, score_heatmap
-from harness.core.verdict import judge
 from harness.errors import SetupError
 from harness.interview import larger_budget
 from harness.records.baseline import AcceptedRun, Baseline, Key, accepted, key_of
@@ -16,6 +12,10 @@ from harness.records.metrics import METRICS
 from harness.records.probes import CellResult, Matrix, ProbeScore, matrix_of, scores_of
 from harness.report.heatmap_text import heatmap_lines
 from harness.settings import Settings, load
+from harness.verdicts.acceptance import objections
+from harness.verdicts.order_effect import scores_by_order
+from harness.verdicts.probes import judge_heatmap, judge_probe, score_heatmap
+from harness.verdicts.verdict import judge
 from tests.unit import made_up
 
 NAME = "fuzz questions 2048"

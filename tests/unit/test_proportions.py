@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.proportions import ProportionEstimate, decide_proportion, proportion_estimate
-from harness.core.stats import Decision, Unjudgeable
+from harness.verdicts.proportions import ProportionEstimate, decide_proportion, proportion_estimate
+from harness.verdicts.stats import Decision, Unjudgeable
 
 trials = st.integers(2, 40)
 

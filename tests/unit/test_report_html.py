@@ -8,14 +8,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from harness.core.judged import Judged
-from harness.core.verdict import judge
 from harness.records.history import points_of
 from harness.records.lines import Chunk, Event
 from harness.records.probes import HEATMAP_EVENT, CellResult, Matrix
 from harness.report import answers, html, prefill_plot
 from harness.report.html import MAX_BYTES, history_page, page
 from harness.report.judged import depth_label, percent
+from harness.verdicts.judged import Judged
+from harness.verdicts.verdict import judge
 from tests.unit.report_runs import BANDS, DEPTHS, HOSTILE, judged, record
 
 

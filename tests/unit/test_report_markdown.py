@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from harness.core.judged import Judged
-from harness.core.verdict import judge
 from harness.publish import publish
 from harness.records.files import Recorder
 from harness.report.junit import properties
@@ -14,6 +12,8 @@ from harness.report.markdown import bug_report, fenced, summary, text
 from harness.report.sparkline import ASCII, BLOCKS, prefill_line, sparkline
 from harness.report.terminal import summary as terminal_summary
 from harness.settings import Settings
+from harness.verdicts.judged import Judged
+from harness.verdicts.verdict import judge
 from tests.unit.report_runs import BANDS, judged, record
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.core.verdict import RunVerdict, judge
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.lines import (
     CURVE,
@@ -19,6 +18,7 @@ from harness.records.lines import (
 )
 from harness.records.metrics import METRICS
 from harness.records.sittings import changed, climb_ms, finished_rungs, same_plan, unfinished
+from harness.verdicts.verdict import RunVerdict, judge
 from tests.unit.made_up import control, header, rung
 
 BANDS = dict.fromkeys(METRICS, 0.1)

@@ -8,8 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.core.noise import PRIOR, between_runs
-from harness.core.stats import (
+from harness.records.metrics import Direction
+from harness.verdicts.noise import PRIOR, between_runs
+from harness.verdicts.stats import (
     Decision,
     Estimate,
     Unjudgeable,
@@ -20,7 +21,6 @@ from harness.core.stats import (
     same_run_ratio,
     significant_in_run,
 )
-from harness.records.metrics import Direction
 
 CALM = (100.4, 99.1, 100.9)
 BASELINE = (CALM, (101.2, 99.8, 100.1))

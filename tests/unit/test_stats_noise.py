@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.noise import (
+from harness.verdicts.noise import (
     PRIOR,
     between_runs,
     location,

@@ -2,13 +2,13 @@
 
 import pytest
 
-from harness.core.compare import BLOCK, Visit, judge_arms
-from harness.core.judged import ArmResult
-from harness.core.verdict import judge
 from harness.records.lines import Event, RunRecord
 from harness.records.metrics import METRICS
 from harness.report.compared import comparison_text
 from harness.report.matrix import matrix_summary
+from harness.verdicts.compare import BLOCK, Visit, judge_arms
+from harness.verdicts.judged import ArmResult
+from harness.verdicts.verdict import judge
 from tests.unit.made_up import generation, header, rung
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}

@@ -2,12 +2,12 @@
 
 import pytest
 
-from harness.core.verdict import judge
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.lines import Footer, RunRecord
 from harness.records.metrics import METRICS
 from harness.report.terminal import summary
 from harness.report.text import encodable
+from harness.verdicts.verdict import judge
 from tests.unit.made_up import ask, record, rung
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.trend import change_points, findings, slow_decay
 from harness.records.points import Point, by_cell, groups
+from harness.verdicts.trend import change_points, findings, slow_decay
 
 NIGHTS = 60
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.core.acceptance import objections
-from harness.core.outcomes import CellVerdict
-from harness.core.verdict import hold_run_level, judge, undecided
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.lines import RESUMED, Event, Failure, Footer, MemorySample, Rung, RunRecord
 from harness.records.metrics import METRICS
 from harness.records.outcomes import Outcome
+from harness.verdicts.acceptance import objections
+from harness.verdicts.cell import CellVerdict
+from harness.verdicts.verdict import hold_run_level, judge, undecided
 from tests.unit.made_up import GIB, ask, control, pace, prefill, record, rung, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}

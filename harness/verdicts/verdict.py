@@ -8,19 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from harness.core.curve import curve_estimate, decide_curve
-from harness.core.drift import Drift, could_explain
-from harness.core.leak import growth_at
-from harness.core.outcomes import CellVerdict, failed, failure_code, no_baseline, unfinished
-from harness.core.plausible import (
+from harness.records.baseline import Baseline, log_warnings
+from harness.records.lines import Rung, RunRecord
+from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
+from harness.records.outcomes import Outcome
+from harness.records.samples import Samples, disturbances, samples_of, values_of
+from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline, unfinished
+from harness.verdicts.curve import curve_estimate, decide_curve
+from harness.verdicts.drift import Drift, could_explain
+from harness.verdicts.laws import (
     broken_law,
     drifts,
     never_reached,
     pace_moved,
     unclosed,
 )
-from harness.core.retrieval import judge_retrieval
-from harness.core.stats import (
+from harness.verdicts.leak import growth_at
+from harness.verdicts.retrieval import judge_retrieval
+from harness.verdicts.stats import (
     Decision,
     Estimate,
     Unjudgeable,
@@ -29,11 +34,6 @@ from harness.core.stats import (
     ratio_estimate,
     significant_in_run,
 )
-from harness.records.baseline import Baseline, log_warnings
-from harness.records.lines import Rung, RunRecord
-from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.records.outcomes import Outcome
-from harness.records.samples import Samples, disturbances, samples_of, values_of
 
 SPEED = ("speed", "latency")
 MIN_CLEAN = 3

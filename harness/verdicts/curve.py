@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, special
 
-from harness.core.noise import PRIOR, Floats, NoisePrior, moderate
-from harness.core.stats import (
+from harness.verdicts.noise import PRIOR, Floats, NoisePrior, moderate
+from harness.verdicts.stats import (
     CONFIDENCE,
     Decision,
     Estimate,

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import TypeAdapter
 
-from harness.core.outcomes import NEXT_STEPS
-from harness.core.probes import ProbeVerdict
-from harness.core.proportions import ProportionEstimate, decide_proportion, proportion_estimate
-from harness.core.stats import Unjudgeable, significant_in_run
 from harness.questions.harder import TASKS, Task
 from harness.records.lines import RunRecord, Strict
 from harness.records.probes import ProbeScore
+from harness.verdicts.cell import NEXT_STEPS
+from harness.verdicts.probes import ProbeVerdict
+from harness.verdicts.proportions import ProportionEstimate, decide_proportion, proportion_estimate
+from harness.verdicts.stats import Unjudgeable, significant_in_run
 
 HARDER_EVENT = "harder"
 """Code of the event that holds the verdict's sentence and the shares in a record."""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from harness.core.verdict import RunVerdict
 from harness.records.baseline import Baseline
 from harness.records.lines import RunRecord
+from harness.verdicts.verdict import RunVerdict
 
 
 @dataclass(frozen=True, slots=True)

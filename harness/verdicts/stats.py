@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from harness.core.noise import (
+from harness.records.metrics import Direction
+from harness.verdicts.noise import (
     PRIOR,
     Floats,
     NoisePrior,
@@ -23,7 +24,6 @@ from harness.core.noise import (
     summarise,
     without_outliers,
 )
-from harness.records.metrics import Direction
 
 Decision = Literal["PASS", "IMPROVED", "REGRESSED", "UNDECIDED"]
 

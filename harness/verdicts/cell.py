@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from harness.core.stats import Estimate
 from harness.questions.needles import ORDERS
 from harness.records.baseline import Baseline
 from harness.records.lines import Rung
 from harness.records.metrics import GENERATION, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.records.outcomes import Outcome
+from harness.verdicts.stats import Estimate
 
 NEXT_STEPS: dict[str, str] = {
     "no_baseline": "run it once more, then accept both runs with `harness baseline update`",

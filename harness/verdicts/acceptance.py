@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.core.pace import changed_within
-from harness.core.verdict import disturbed_metrics, judge
 from harness.records.baseline import Baseline, key_of
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, Metric
 from harness.records.samples import Samples, samples_of, values_of
+from harness.verdicts.pace import changed_within
+from harness.verdicts.verdict import disturbed_metrics, judge
 
 MIN_RUNS = 2
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from harness.core.stats import MIN_SAMPLES, Decision, Unjudgeable
+from harness.verdicts.stats import MIN_SAMPLES, Decision, Unjudgeable
 
 CONFIDENCE = 0.95
 """Shares of right answers have no band around them, so their interval alone keeps noise away."""

@@ -7,10 +7,10 @@ for all orders would hide.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.core.proportions import ProportionEstimate, proportion_estimate
-from harness.core.stats import Unjudgeable
 from harness.questions.needles import ORDERS, Order
 from harness.records.lines import AskRecord
+from harness.verdicts.proportions import ProportionEstimate, proportion_estimate
+from harness.verdicts.stats import Unjudgeable
 
 
 @dataclass(frozen=True, slots=True)

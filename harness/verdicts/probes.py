@@ -8,11 +8,11 @@ accepted, however little that was.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.core.outcomes import NEXT_STEPS
-from harness.core.proportions import decide_proportion, proportion_estimate
-from harness.core.stats import Unjudgeable
 from harness.records.outcomes import Outcome
 from harness.records.probes import Matrix, ProbeScore
+from harness.verdicts.cell import NEXT_STEPS
+from harness.verdicts.proportions import decide_proportion, proportion_estimate
+from harness.verdicts.stats import Unjudgeable
 
 
 @dataclass(frozen=True, slots=True)

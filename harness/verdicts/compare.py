@@ -14,11 +14,14 @@ from typing import Literal
 
 import numpy as np
 
-from harness.core.noise import PRIOR, location_share, moderate, pooled_spread, summarise
-from harness.core.outcomes import CellVerdict
-from harness.core.pace import changed_between
-from harness.core.proportions import decide_proportion, proportion_estimate
-from harness.core.stats import (
+from harness.records.lines import RunRecord
+from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, Metric
+from harness.records.samples import Samples, disturbances, samples_of, values_of
+from harness.verdicts.cell import CellVerdict
+from harness.verdicts.noise import PRIOR, location_share, moderate, pooled_spread, summarise
+from harness.verdicts.pace import changed_between
+from harness.verdicts.proportions import decide_proportion, proportion_estimate
+from harness.verdicts.stats import (
     CONFIDENCE,
     Estimate,
     Unjudgeable,
@@ -26,10 +29,7 @@ from harness.core.stats import (
     log_estimate,
     ratio_estimate,
 )
-from harness.core.verdict import SPEED, hold_run_level
-from harness.records.lines import RunRecord
-from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, Metric
-from harness.records.samples import Samples, disturbances, samples_of, values_of
+from harness.verdicts.verdict import SPEED, hold_run_level
 
 Side = Literal["A", "B"]
 BLOCK: tuple[Side, ...] = ("A", "B", "B", "A")

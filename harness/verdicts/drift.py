@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.core.noise import PRIOR, NoisePrior
-from harness.core.stats import Unjudgeable, same_run_ratio
 from harness.records.metrics import Direction
+from harness.verdicts.noise import PRIOR, NoisePrior
+from harness.verdicts.stats import Unjudgeable, same_run_ratio
 
 State = Literal["steady", "drifted", "unclear"]
 

@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.core.outcomes import (
+from harness.records.baseline import Baseline
+from harness.records.lines import Rung
+from harness.records.metrics import RETRIEVAL
+from harness.records.samples import Samples
+from harness.verdicts.cell import (
     CellVerdict,
     absence,
     failed,
@@ -11,12 +15,8 @@ from harness.core.outcomes import (
     no_baseline,
     unfinished,
 )
-from harness.core.proportions import decide_proportion, proportion_estimate
-from harness.core.stats import Unjudgeable
-from harness.records.baseline import Baseline
-from harness.records.lines import Rung
-from harness.records.metrics import RETRIEVAL
-from harness.records.samples import Samples
+from harness.verdicts.proportions import decide_proportion, proportion_estimate
+from harness.verdicts.stats import Unjudgeable
 
 
 def judge_retrieval(

@@ -11,10 +11,10 @@ cache copy slower together, and hand work to each other faster).
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from harness.core.drift import DRIFT_CONFIDENCE
-from harness.core.stats import Estimate, ratio_estimate, same_run_ratio
 from harness.records.lines import RunRecord
 from harness.records.pace import Pace, on_cpu, paces_of
+from harness.verdicts.drift import DRIFT_CONFIDENCE
+from harness.verdicts.stats import Estimate, ratio_estimate, same_run_ratio
 
 CACHED_BYTES = 2**28
 """The caches of a large CPU hold up to this much."""

@@ -1,0 +1,1 @@
+"""From samples to outcomes: statistics, laws, drift, comparison, trend. Pure."""
