@@ -23,7 +23,7 @@ import httpx2
 import psutil
 
 from harness.core.contention import find
-from harness.machine.contention import Sampler
+from harness.machine.sampler import Sampler
 from harness.serving.session import reference_model
 
 SHARES = (0.0, 0.05, 0.1, 0.16, 0.2, 0.3, 0.5, 1.0)

@@ -14,8 +14,8 @@ import sys
 import time
 from contextlib import ExitStack
 
-from harness.machine.contention import Sampler
 from harness.machine.processes import open_table
+from harness.machine.sampler import Sampler
 
 LIMIT = 0.005
 

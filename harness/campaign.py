@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness import __version__
 from harness.errors import ServerError, SetupError
-from harness.machine.fingerprint import read_machine
+from harness.machine.hardware import read_machine
 from harness.machine.listener import server_pid
 from harness.machine.memory import MemoryProbe
 from harness.machine.watch import MachineWatcher, wait_quiet

@@ -1,1 +1,1 @@
-"""Edges towards the host: what machine this is, its memory and its other load."""
+"""The host: what it is, who else uses it, how fast it is now, who holds it."""

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from harness.core.contention import busy, coverage, find, summarise
 from harness.core.load import Reading
-from harness.machine.contention import Sampler
 from harness.machine.pace import measure_pace
+from harness.machine.sampler import Sampler
 
 SERIES_POINTS = 240
 MIN_COVERAGE = 0.5

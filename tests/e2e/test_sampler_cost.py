@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from harness.core.contention import find
-from harness.machine.contention import Sampler
+from harness.machine.sampler import Sampler
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="starts processes as Linux does")
 
@@ -89,7 +89,7 @@ def test_our_own_work_is_counted_by_a_sampler_that_is_not_told(own: psutil.Proce
     """The control of the test before: seen from outside the tree, the same work is others'."""
     watch = (
         "import time\n"
-        "from harness.machine.contention import Sampler\n"
+        "from harness.machine.sampler import Sampler\n"
         "sampler = Sampler()\n"
         "for _ in range(5):\n"
         "    sampler.mark()\n"

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SetupError
-from harness.machine.fingerprint import class_slug, cpuinfo_brand, name_apu, read_machine
 from harness.machine.graphics import Gpu, linux_gpus, windows_gpus
+from harness.machine.hardware import class_slug, cpuinfo_brand, name_apu, read_machine
 
 IDS = """\
 # List of AMDGPU IDs

@@ -11,10 +11,10 @@ import pytest
 
 from harness.core.contention import find
 from harness.core.load import Conditions, GpuUse
-from harness.machine.contention import Host, Sampler
 from harness.machine.gpu_use import GpuWatch
 from harness.machine.pressure import Pressure, PressureProbe
 from harness.machine.processes import CpuTotals, ProcessTimes, below
+from harness.machine.sampler import Host, Sampler
 
 S = 1_000_000_000
 ME = os.getpid()
