@@ -4,7 +4,7 @@ Run: python bench/intruder.py [--repeats 5] [--seconds 240]
 
 The embedded server generates on every core while an intruder takes a known part of one. The
 sampler doesn't know of the intruder; a measurement during which anybody else was busy as well is
-thrown away, so the table needs a quiet machine. The thresholds of `harness.core.contention` rest
+thrown away, so the table needs a quiet machine. The thresholds of `harness.machine.contention` rest
 on such a table.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import httpx2
 import psutil
 
-from harness.core.contention import find
+from harness.machine.contention import find
 from harness.machine.sampler import Sampler
 from harness.serving.session import reference_model
 

@@ -8,6 +8,7 @@ from harness import __version__
 from harness.errors import ServerError, SetupError
 from harness.machine.hardware import read_machine
 from harness.machine.listener import server_pid
+from harness.machine.lock import machine_lock, servers_folder
 from harness.machine.memory import MemoryProbe
 from harness.machine.watch import MachineWatcher, wait_quiet
 from harness.ports import Reporter
@@ -27,7 +28,6 @@ from harness.serving.orphans import reap
 from harness.serving.session import Session, open_session, slots_folder
 from harness.settings import Settings
 from harness.slots import Slots
-from harness.store.lock import machine_lock, servers_folder
 from harness.verdicts.cell import NEXT_STEPS, CellVerdict
 from harness.verdicts.probes import ProbeVerdict
 from harness.verdicts.verdict import RunVerdict, disturbed_metrics, judge, undecided

@@ -14,6 +14,7 @@ from harness.errors import HarnessError, ServerError, SetupError
 from harness.llamacpp.buffers import BufferCheck
 from harness.llamacpp.forecast import spoken
 from harness.llamacpp.memory_plan import MemoryPlan, gib
+from harness.machine.lock import machine_lock
 from harness.measured import prefill_record
 from harness.preflight import Preflight, after_start, before_start
 from harness.report.text import plain_table
@@ -21,7 +22,6 @@ from harness.script import Script
 from harness.serverlog import explain, findings_of
 from harness.serving.session import Session, open_session
 from harness.settings import Settings, load, project_root
-from harness.store.lock import machine_lock
 
 WARM_UP_TOKENS = 600
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECASE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.core.load import Conditions
+from harness.machine.load import Conditions
 from harness.machine.nvml import Nvml, open_nvml
 
 CPU_SENSORS = ("k10temp", "zenpower", "coretemp", "cpu_thermal", "acpitz")

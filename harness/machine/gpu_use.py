@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.core.load import GpuUse
 from harness.machine import drm, windows_counters
+from harness.machine.load import GpuUse
 from harness.machine.nvml import Nvml, open_nvml
 from harness.machine.windows_counters import Counters, open_counters
 

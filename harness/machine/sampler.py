@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from harness.core.contention import DEFAULT, Thresholds
-from harness.core.load import Conditions, GpuUse, ProcessUse, Reading, Rival
 from harness.machine import rivals
 from harness.machine.conditions import ConditionsProbe
+from harness.machine.contention import DEFAULT, Thresholds
 from harness.machine.gpu_use import GpuWatch
+from harness.machine.load import Conditions, GpuUse, ProcessUse, Reading, Rival
 from harness.machine.pressure import Pressure, PressureProbe
 from harness.machine.processes import (
     CpuTotals,

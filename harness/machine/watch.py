@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
-from harness.core.contention import busy, coverage, find, summarise
-from harness.core.load import Reading
+from harness.machine.contention import busy, coverage, find, summarise
+from harness.machine.load import Reading
 from harness.machine.pace import measure_pace
 from harness.machine.sampler import Sampler
 

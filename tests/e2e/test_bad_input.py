@@ -12,11 +12,11 @@ import pytest
 
 from harness.campaign import Campaign
 from harness.errors import HarnessError
+from harness.machine.lock import LOCK_VARIABLE
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port
 from harness.serving.session import reference_model
 from harness.settings import load
-from harness.store.lock import LOCK_VARIABLE
 from tests.e2e.conftest import Bench, embedded_argv
 
 

@@ -222,7 +222,7 @@ def test_a_killed_run_leaves_no_server_and_a_readable_record(bench: Bench) -> No
 def test_a_second_run_says_who_holds_the_machine(bench: Bench) -> None:
     holder = bench.start(
         "-c",
-        "import sys\nfrom harness.store.lock import machine_lock\n"
+        "import sys\nfrom harness.machine.lock import machine_lock\n"
         "with machine_lock('--ctx 131072'):\n print('held', flush=True)\n sys.stdin.read()",
     )
     try:

@@ -8,10 +8,10 @@ import pytest
 
 from harness.campaign import Campaign
 from harness.llamacpp.kv import GIB
+from harness.machine.lock import LOCK_VARIABLE
 from harness.machine.vulkan import vulkan_devices
 from harness.records.files import read_run
 from harness.settings import Settings
-from harness.store.lock import LOCK_VARIABLE
 from tests.e2e.conftest import Bench
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.core.contention import find
+from harness.machine.contention import find
 from harness.machine.sampler import Sampler
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="starts processes as Linux does")

@@ -10,12 +10,12 @@ from harness import campaign as campaign_module
 from harness import meter
 from harness.campaign import Campaign
 from harness.errors import HarnessError
+from harness.machine.lock import LOCK_VARIABLE
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.baseline_files import write_baseline
 from harness.records.lines import RunRecord
 from harness.report.terminal import summary
 from harness.settings import Settings
-from harness.store.lock import LOCK_VARIABLE
 from harness.verdicts.verdict import RunVerdict
 from tests.faults.fake_server import FakeServer
 

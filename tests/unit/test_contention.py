@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.contention import Thresholds, busy, coverage, find, summarise
-from harness.core.load import Conditions, GpuUse, ProcessUse, Reading, Rival
+from harness.machine.contention import Thresholds, busy, coverage, find, summarise
+from harness.machine.load import Conditions, GpuUse, ProcessUse, Reading, Rival
 
 S = 1_000_000_000
 

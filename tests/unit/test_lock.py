@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LockedError
-from harness.store.lock import LOCK_VARIABLE, machine_lock, servers_folder
+from harness.machine.lock import LOCK_VARIABLE, machine_lock, servers_folder
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_a_killed_run_holds_nothing_though_its_note_is_left(lock_file: Path) -> 
     holder = subprocess.Popen(
         [
             *(sys.executable, "-c"),
-            "from harness.store.lock import machine_lock\n"
+            "from harness.machine.lock import machine_lock\n"
             "with machine_lock('gone'):\n print('held', flush=True)\n input()",
         ],
         stdin=subprocess.PIPE,

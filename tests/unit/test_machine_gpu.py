@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.core.load import GpuUse
 from harness.machine import windows_counters
 from harness.machine.drm import compute_memory, parse_fdinfo, process_memory, whole_gpu_memory
 from harness.machine.gpu_use import DrmEngines, GpuWatch
+from harness.machine.load import GpuUse
 from harness.machine.nvml import Nvml
 
 S = 1_000_000_000

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness.core.contention import find
-from harness.core.load import Conditions, GpuUse
+from harness.machine.contention import find
 from harness.machine.gpu_use import GpuWatch
+from harness.machine.load import Conditions, GpuUse
 from harness.machine.pressure import Pressure, PressureProbe
 from harness.machine.processes import CpuTotals, ProcessTimes, below
 from harness.machine.sampler import Host, Sampler

@@ -1,6 +1,6 @@
 """The run's load and conditions as a series, and as lines in the report."""
 
-from harness.core.load import Conditions, Reading
+from harness.machine.load import Conditions, Reading
 from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
 from harness.records.lines import Event, RunRecord
 from harness.records.metrics import METRICS

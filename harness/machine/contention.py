@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from harness.core.load import ProcessUse, Reading
+from harness.machine.load import ProcessUse, Reading
 
 Key = TypeVar("Key", str, int)
 Kind = Literal["cpu", "steal", "rival", "gpu", "memory", "swap", "power"]
