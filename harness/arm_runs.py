@@ -14,8 +14,8 @@ from harness.llamacpp.flags import values_of
 from harness.llamacpp.layers import model_layers
 from harness.llamacpp.matrices import Arm, Facts, arms_of
 from harness.ports import Reporter
-from harness.serving.fingerprint import Fingerprint
 from harness.serving.launch import supported_flags
+from harness.serving.likeliest_tokens import Fingerprint
 from harness.serving.session import binary_of, refuse_impossible, served_model
 from harness.settings import Settings, load
 from harness.verdicts.judged import ArmResult

@@ -22,12 +22,12 @@ from harness.records.metrics import METRICS
 from harness.resume import find_resumption
 from harness.runner import Runner
 from harness.script import Script
-from harness.serverlog import explain, findings_of
-from harness.serving.fingerprint import Fingerprint, fingerprint_of
+from harness.serving.likeliest_tokens import Fingerprint, fingerprint_of
+from harness.serving.log import explain, findings_of
 from harness.serving.orphans import reap
 from harness.serving.session import Session, open_session, slots_folder
+from harness.serving.slots import Slots
 from harness.settings import Settings
-from harness.slots import Slots
 from harness.verdicts.cell import NEXT_STEPS, CellVerdict
 from harness.verdicts.probes import ProbeVerdict
 from harness.verdicts.verdict import RunVerdict, disturbed_metrics, judge, undecided

@@ -19,7 +19,7 @@ from harness.measured import prefill_record
 from harness.preflight import Preflight, after_start, before_start
 from harness.report.text import plain_table
 from harness.script import Script
-from harness.serverlog import explain, findings_of
+from harness.serving.log import explain, findings_of
 from harness.serving.session import Session, open_session
 from harness.settings import Settings, load, project_root
 

@@ -27,8 +27,8 @@ from harness.records.lines import (
     Timed,
 )
 from harness.script import Script
-from harness.serverlog import newest_lines
 from harness.serving.client import Exchange
+from harness.serving.log import newest_lines
 from harness.serving.session import Session
 from harness.settings import Settings
 

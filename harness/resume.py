@@ -18,7 +18,7 @@ from harness.records.sittings import (
     unfinished,
 )
 from harness.serving.client import Exchange
-from harness.slots import Slots
+from harness.serving.slots import Slots
 
 Say = Callable[[str], None]
 

@@ -23,11 +23,11 @@ from harness.records.samples import caching_at
 from harness.records.sittings import climb_ms
 from harness.resume import Resumption, regain
 from harness.script import Script
-from harness.serverlog import LogCounts, explain, log_event, newest_lines
 from harness.serving.client import Exchange
+from harness.serving.log import LogCounts, explain, log_event, newest_lines
 from harness.serving.session import Session
+from harness.serving.slots import Slots
 from harness.settings import Settings
-from harness.slots import Slots
 
 MAX_ASKS = 9
 MAX_COLD_READINGS = 4

@@ -1,1 +1,1 @@
-"""Edges towards servers: launching one, talking to one, reading its log."""
+"""One server: found or started, talked to, its log read, stopped."""

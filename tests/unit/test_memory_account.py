@@ -7,7 +7,7 @@ import pytest
 
 from harness.llamacpp.kv import GIB, MIB
 from harness.records.lines import Event, MemorySample, Rung, RunRecord
-from harness.serverlog import LogCounts
+from harness.serving.log import LogCounts
 from harness.verdicts.memory_account import memory_beyond_theory, sentences
 from tests.unit.made_up import record, rung
 

@@ -13,8 +13,8 @@ from harness.records.files import Recorder, read_run
 from harness.records.lines import REGAINED, Event, Failure, Footer, Header, RunRecord
 from harness.records.sittings import finished_arms
 from harness.resume import Resumption, find_resumption, regain
+from harness.serving.slots import LEAST_READ_MS, SAVED, Slots
 from harness.serving.wire import Exchange
-from harness.slots import LEAST_READ_MS, SAVED, Slots
 from tests.unit.made_up import ask, header, prefill, rung
 
 NOW = datetime.fromisoformat("2026-01-01T00:10:00+00:00")
