@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness import campaign as campaign_module
-from harness.campaign import Campaign
 from harness.machine.pace import measure_pace
+from harness.measuring import campaign as campaign_module
+from harness.measuring.campaign import Campaign
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.baseline_files import write_baseline
 from harness.records.metrics import METRICS

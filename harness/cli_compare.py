@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import click
 
 from harness.cli_output import terminal
-from harness.comparison import Comparison, refuse_mixed
 from harness.errors import HarnessError, SetupError
+from harness.measuring.compare import Comparison, refuse_mixed
 from harness.records.files import check_writable, new_run_id
 from harness.records.metrics import METRICS
 from harness.report.compared import comparison_text

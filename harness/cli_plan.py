@@ -8,17 +8,17 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from harness.budget import Budget, attention_share, probe, token_ms
 from harness.cli_output import say, show
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.llamacpp.buffers import BufferCheck
 from harness.llamacpp.forecast import spoken
 from harness.llamacpp.memory_plan import MemoryPlan, gib
 from harness.machine.lock import machine_lock
-from harness.measured import prefill_record
-from harness.preflight import Preflight, after_start, before_start
+from harness.measuring.budget import Budget, attention_share, probe, token_ms
+from harness.measuring.preflight import Preflight, after_start, before_start
+from harness.measuring.recorded import prefill_record
+from harness.measuring.script import Script
 from harness.report.text import plain_table
-from harness.script import Script
 from harness.serving.log import explain, findings_of
 from harness.serving.session import Session, open_session
 from harness.settings import Settings, load, project_root

@@ -19,9 +19,9 @@ from harness.options import SETTINGS_OPTIONS, add_options
 from harness.settings import Settings, load, project_root
 
 if TYPE_CHECKING:
-    from harness.arm_runs import ArmRuns
-    from harness.campaign import Campaign
-    from harness.probes import ProbeKind
+    from harness.measuring.campaign import Campaign
+    from harness.measuring.matrix import ArmRuns
+    from harness.measuring.probes import ProbeKind
     from harness.progress import TerminalReporter
     from harness.serving.session import Session
     from harness.verdicts.cell import CellVerdict
@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SETTINGS] = settings = load(given, root)
         config.stash[ARMS] = ()
         if settings.matrix is not None:
-            from harness.arm_runs import load_arms
+            from harness.measuring.matrix import load_arms
 
             config.stash[ARMS] = load_arms(given, root)
     except HarnessError as error:
@@ -163,7 +163,7 @@ def _start(
     deepest: int | None,
     probes: bool,
 ) -> None:
-    from harness.campaign import Campaign
+    from harness.measuring.campaign import Campaign
 
     campaign = Campaign(settings, reporter, deepest=deepest, probes=probes)
     campaign.start()
@@ -172,7 +172,7 @@ def _start(
 
 def _start_arms(session: pytest.Session, reporter: TerminalReporter) -> None:
     """Take the machine; each arm's server is started by the first test that needs it."""
-    from harness.arm_runs import ArmRuns, Wanted
+    from harness.measuring.matrix import ArmRuns, Wanted
 
     wanted = {}
     for settings in session.config.stash[ARMS]:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.interview import Interview
+from harness.measuring.asking import Interview
+from harness.measuring.script import Script
 from harness.records.lines import ProbeAsk
-from harness.script import Script
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port, wait_until_ready
 from harness.serving.session import Session, open_session, reference_model

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.campaign import Campaign
 from harness.errors import HarnessError
 from harness.machine.lock import LOCK_VARIABLE
+from harness.measuring.campaign import Campaign
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port
 from harness.serving.session import reference_model

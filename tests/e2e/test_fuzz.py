@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ServerError
-from harness.fuzz import Fuzz
-from harness.interview import Interview
+from harness.measuring.asking import Interview
+from harness.measuring.fuzz import Fuzz
 from harness.verdicts.probes import judge_probe
 from tests.e2e.live import Live, live
 from tests.e2e.proxy import break_off, drop_last, only_when, swap_two, unchanged

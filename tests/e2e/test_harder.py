@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.harder_climb import HarderClimb
+from harness.measuring.harder import HarderClimb
 from harness.records.probes import ProbeScore
 from harness.verdicts.harder import cells, judge_harder
 from tests.e2e.live import Live, live

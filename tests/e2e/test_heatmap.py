@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.heatmap_climb import HeatmapClimb
+from harness.measuring.heatmap import HeatmapClimb
 from harness.records.probes import Matrix, matrix_of
 from harness.report.heatmap_text import heatmap_lines
 from tests.e2e.conftest import Bench

@@ -6,8 +6,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from harness.campaign import Campaign
 from harness.errors import SetupError
+from harness.measuring.campaign import Campaign
 from harness.serving.session import reference_model
 from harness.settings import Settings
 from tests.e2e.conftest import Bench

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.campaign import Campaign
 from harness.llamacpp.kv import GIB
 from harness.machine.lock import LOCK_VARIABLE
 from harness.machine.vulkan import vulkan_devices
+from harness.measuring.campaign import Campaign
 from harness.records.files import read_run
 from harness.settings import Settings
 from tests.e2e.conftest import Bench

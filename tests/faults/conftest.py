@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import campaign as campaign_module
-from harness import meter
-from harness.campaign import Campaign
 from harness.errors import HarnessError
 from harness.machine.lock import LOCK_VARIABLE
+from harness.measuring import campaign as campaign_module
+from harness.measuring import rung as meter
+from harness.measuring.campaign import Campaign
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.baseline_files import write_baseline
 from harness.records.lines import RunRecord

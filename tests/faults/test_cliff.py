@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness import prefill_progress
+from harness.measuring import prefill as prefill_progress
 from harness.records.metrics import METRICS
 from tests.faults.conftest import Measure
 from tests.faults.fake_server import FakeServer

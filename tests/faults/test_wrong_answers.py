@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness.interview import Answered, Interview
+from harness.measuring.asking import Answered, Interview
 from harness.questions.haystack import Placed, grow
 from harness.questions.needles import CodeSource, Needle, make_ask
 from tests.e2e import proxy as wrong

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
 
-from harness.interview import Interview
+from harness.measuring.asking import Interview
+from harness.measuring.script import Script
 from harness.questions.needles import Ask
 from harness.records.lines import ProbeAsk
-from harness.script import Script
 from harness.serving.session import Session
 from harness.serving.wire import Exchange
 from harness.settings import Settings

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import comparison
-from harness.comparison import Comparison
+from harness.measuring import compare as comparison
+from harness.measuring.compare import Comparison
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import METRICS
 from harness.verdicts.compare import (

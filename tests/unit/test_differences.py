@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.comparison import refuse_mixed
 from harness.errors import SetupError
+from harness.measuring.compare import refuse_mixed
 from harness.records.lines import Event, RunRecord
 from harness.verdicts.differences import (
     Configuration,

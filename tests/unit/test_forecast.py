@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.budget import Budget, probe_tokens
 from harness.errors import OverBudgetError, SetupError
 from harness.llamacpp.cost import CostModel, Estimate, fit
 from harness.llamacpp.forecast import (
@@ -15,6 +14,7 @@ from harness.llamacpp.forecast import (
     rung_works,
     spoken,
 )
+from harness.measuring.budget import Budget, probe_tokens
 from harness.records.lines import Chunk, Plan
 from tests.unit.made_up import header
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.fuzz import Fuzz
-from harness.harder_climb import HarderClimb
-from harness.heatmap_climb import CONFIRM_LIMIT, HeatmapClimb
+from harness.measuring.fuzz import Fuzz
+from harness.measuring.harder import HarderClimb
+from harness.measuring.heatmap import CONFIRM_LIMIT, HeatmapClimb
 from harness.questions.needles import CodeSource, Needle, make_ask
 from harness.records.lines import AskRecord
 from harness.records.probes import Matrix

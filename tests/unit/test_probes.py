@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import SetupError
-from harness.interview import larger_budget
+from harness.measuring.asking import larger_budget
 from harness.records.baseline import AcceptedRun, Baseline, Key, accepted, key_of
 from harness.records.lines import LINE, AskRecord, Event, ProbeAsk, RunRecord
 from harness.records.metrics import METRICS

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import ServerError
+from harness.measuring.resume import Resumption, find_resumption, regain
 from harness.records.files import Recorder, read_run
 from harness.records.lines import REGAINED, Event, Failure, Footer, Header, RunRecord
 from harness.records.sittings import finished_arms
-from harness.resume import Resumption, find_resumption, regain
 from harness.serving.slots import LEAST_READ_MS, SAVED, Slots
 from harness.serving.wire import Exchange
 from tests.unit.made_up import ask, header, prefill, rung

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Sequence
 
-from harness.budget import Budget
 from harness.llamacpp.cost import Cliff
-from harness.ports import Reporter
+from harness.measuring.budget import Budget
+from harness.measuring.reporter import Reporter
 from harness.records.lines import Chunk
 
 _WATCH_EVERY_S = 1.0

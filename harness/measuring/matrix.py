@@ -8,12 +8,12 @@ from pathlib import Path
 
 import psutil
 
-from harness.campaign import Campaign, hold_machine
 from harness.errors import HarnessError, SetupError
 from harness.llamacpp.flags import values_of
 from harness.llamacpp.layers import model_layers
 from harness.llamacpp.matrices import Arm, Facts, arms_of
-from harness.ports import Reporter
+from harness.measuring.campaign import Campaign, hold_machine
+from harness.measuring.reporter import Reporter
 from harness.serving.launch import supported_flags
 from harness.serving.likeliest_tokens import Fingerprint
 from harness.serving.session import binary_of, refuse_impossible, served_model

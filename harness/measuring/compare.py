@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from harness.campaign import Campaign, hold_machine
 from harness.errors import SetupError
-from harness.ports import Reporter
+from harness.measuring.campaign import Campaign, hold_machine
+from harness.measuring.reporter import Reporter
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.serving.session import binary_of, open_session, served_model

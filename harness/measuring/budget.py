@@ -15,8 +15,8 @@ from harness.llamacpp.forecast import (
     spoken,
 )
 from harness.llamacpp.layers import active_parameters, model_layers
+from harness.measuring.script import Script
 from harness.records.lines import Chunk, Plan
-from harness.script import Script
 from harness.serving.client import Client, Exchange
 from harness.serving.gguf_file import GgufInfo
 

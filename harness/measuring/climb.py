@@ -9,20 +9,20 @@ been; a rung that was not reused as planned is read again cold, and that is said
 import time
 from datetime import datetime
 
-from harness.budget import Budget, attention_share, probe, sentence, token_ms
-from harness.controls import Controls
-from harness.counts import refuse_impossible_reuse, refuse_truncation
 from harness.errors import OverBudgetError, ServerError
-from harness.meter import Meter, RungDraft
-from harness.ports import MemoryReader, Reporter, Undecided, Watcher
+from harness.measuring.budget import Budget, attention_share, probe, sentence, token_ms
+from harness.measuring.controls import Controls
+from harness.measuring.refusals import refuse_impossible_reuse, refuse_truncation
+from harness.measuring.reporter import MemoryReader, Reporter, Undecided, Watcher
+from harness.measuring.resume import Resumption, regain
+from harness.measuring.rung import Meter, RungDraft
+from harness.measuring.script import Script
 from harness.questions.needles import ORDERS, Order
 from harness.records import samples as cells
 from harness.records.files import Recorder
 from harness.records.lines import AskRecord, Event, Failure, Footer, Plan, Prefill, Rung
 from harness.records.samples import caching_at
 from harness.records.sittings import climb_ms
-from harness.resume import Resumption, regain
-from harness.script import Script
 from harness.serving.client import Exchange
 from harness.serving.log import LogCounts, explain, log_event, newest_lines
 from harness.serving.session import Session

@@ -11,17 +11,17 @@ from harness.machine.listener import server_pid
 from harness.machine.lock import machine_lock, servers_folder
 from harness.machine.memory import MemoryProbe
 from harness.machine.watch import MachineWatcher, wait_quiet
-from harness.ports import Reporter
-from harness.preflight import Preflight, after_start, before_start
-from harness.probes import ProbeKind, Probes
+from harness.measuring.climb import Runner
+from harness.measuring.preflight import Preflight, after_start, before_start
+from harness.measuring.probes import ProbeKind, Probes
+from harness.measuring.reporter import Reporter
+from harness.measuring.resume import find_resumption
+from harness.measuring.script import Script
 from harness.records.baseline import Baseline, key_of
 from harness.records.baseline_files import find_baseline
 from harness.records.files import Recorder, check_writable, new_run_id, read_run
 from harness.records.lines import Event, Header, Rung, RunRecord
 from harness.records.metrics import METRICS
-from harness.resume import find_resumption
-from harness.runner import Runner
-from harness.script import Script
 from harness.serving.likeliest_tokens import Fingerprint, fingerprint_of
 from harness.serving.log import explain, findings_of
 from harness.serving.orphans import reap

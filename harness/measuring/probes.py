@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from harness.errors import SetupError
-from harness.harder_climb import HarderClimb
-from harness.heatmap_climb import HeatmapClimb
-from harness.interview import Interview
+from harness.measuring.asking import Interview
+from harness.measuring.harder import HarderClimb
+from harness.measuring.heatmap import HeatmapClimb
+from harness.measuring.script import Script
 from harness.records.baseline import Baseline
 from harness.records.lines import AnyLine, Event
 from harness.records.probes import (
@@ -16,7 +17,6 @@ from harness.records.probes import (
     ProbeScore,
     heatmap_sentence,
 )
-from harness.script import Script
 from harness.serving.gguf_file import model_identity, read_gguf
 from harness.serving.session import Session, reference_model
 from harness.settings import Settings
@@ -76,7 +76,7 @@ class Probes:
 
     def _fuzz(self, kind: Literal["questions", "placements"]) -> ProbeVerdict:
         """Fuzz order and subset of questions, or placement, and judge the share that was right."""
-        from harness.fuzz import Fuzz
+        from harness.measuring.fuzz import Fuzz
 
         assert self._settings.fuzz_examples is not None
         folder = self._settings.results / "fuzz-examples" / self._session.model.identity

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from harness.errors import SetupError
-from harness.interview import Interview
+from harness.measuring.asking import Interview
+from harness.measuring.script import Script
 from harness.questions.harder import Task, plan_harder, sample_asks
 from harness.questions.haystack import Segment, grow
 from harness.questions.needles import CodeSource
 from harness.records.probes import ProbeScore
-from harness.script import Script
 from harness.settings import Settings
 from harness.verdicts.harder import score_name
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 
 from harness.errors import SetupError
-from harness.interview import Interview
+from harness.measuring.asking import Interview
+from harness.measuring.script import Script
 from harness.questions.haystack import grow
 from harness.questions.heatmap import (
     MAX_QUESTIONS,
@@ -21,7 +22,6 @@ from harness.questions.heatmap import (
 )
 from harness.questions.needles import Ask, CodeSource, Needle, make_ask, needle_names
 from harness.records.probes import CellResult, Matrix
-from harness.script import Script
 from harness.settings import Settings
 
 CONFIRM_LIMIT = 3.0

@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from harness.budget import Budget
-from harness.controls import REST_S
-from harness.counts import refuse_cut_estimate, refuse_cut_question, refuse_reuse
-from harness.interview import larger_budget
-from harness.measured import ask_record, generation_record, prefill_record
-from harness.ports import MemoryReader, Reporter, Watcher
-from harness.prefill_progress import PrefillProgress, cliff_sentence
+from harness.measuring.asking import larger_budget
+from harness.measuring.budget import Budget
+from harness.measuring.controls import REST_S
+from harness.measuring.prefill import PrefillProgress, cliff_sentence
+from harness.measuring.recorded import ask_record, generation_record, prefill_record
+from harness.measuring.refusals import refuse_cut_estimate, refuse_cut_question, refuse_reuse
+from harness.measuring.reporter import MemoryReader, Reporter, Watcher
+from harness.measuring.script import Script
 from harness.questions.needles import Order
 from harness.records import samples as cells
 from harness.records.lines import (
@@ -26,7 +27,6 @@ from harness.records.lines import (
     Rung,
     Timed,
 )
-from harness.script import Script
 from harness.serving.client import Exchange
 from harness.serving.log import newest_lines
 from harness.serving.session import Session

@@ -1,9 +1,9 @@
 """The controls of a sitting: the machine's pace, a warm-up, and one small request at depth 0."""
 
-from harness.measured import generation_record, prefill_record
-from harness.ports import Watcher
+from harness.measuring.recorded import generation_record, prefill_record
+from harness.measuring.reporter import Watcher
+from harness.measuring.script import Script
 from harness.records.lines import Control, Event
-from harness.script import Script
 from harness.serving.client import Exchange
 
 CONTROL_TOKENS = 160

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.counts import refuse_cut_question, refuse_reuse, refuse_truncation
-from harness.measured import ask_record, diagnose
+from harness.measuring.recorded import ask_record, diagnose
+from harness.measuring.refusals import refuse_cut_question, refuse_reuse, refuse_truncation
+from harness.measuring.script import Script
 from harness.questions.failures import Diagnosis, ForeignOrigin
 from harness.questions.needles import Ask, Needle
 from harness.records.lines import AskRecord, ProbeAsk
-from harness.script import Script
 from harness.serving.session import Session
 from harness.settings import Settings
 

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Iterable, Sequence
 
-from harness.counts import refuse_reuse
 from harness.errors import ServerError
+from harness.measuring.refusals import refuse_reuse
 from harness.questions.background import lines
 from harness.questions.failures import ForeignOrigin
 from harness.questions.haystack import Segment, grow, plan_distractors, plan_ladder

@@ -18,13 +18,13 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
-from harness.interview import Answered, Interview
+from harness.measuring.asking import Answered, Interview
+from harness.measuring.script import Script
 from harness.questions.background import NATO_NAMES
 from harness.questions.cases import PROFILE, AskPlan, Case, ask_plans, cases, register_profiles
 from harness.questions.haystack import Placed, Segment, grow
 from harness.questions.needles import MEMORY_TARGET, Ask, CodeSource, Needle
 from harness.records.probes import ProbeScore
-from harness.script import Script
 from harness.settings import Settings
 
 QUESTION_NEEDLES = 12
