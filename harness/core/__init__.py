@@ -1,1 +1,0 @@
-"""Pure core: records, prompts, scoring, statistics, verdicts. No file, process, clock, network."""

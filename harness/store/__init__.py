@@ -1,1 +1,0 @@
-"""Edges towards the disk: run records, baselines, the host-wide lock."""
