@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.errors import SetupError, StoreError
-from harness.publish import judged
 from harness.records.files import list_runs, read_run
 from harness.records.lines import RunRecord
+from harness.report.publish import judged
 from harness.settings import Settings, load, project_root
 from harness.verdicts.judged import Judged
 

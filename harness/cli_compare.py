@@ -14,7 +14,7 @@ from harness.errors import HarnessError, SetupError
 from harness.measuring.compare import Comparison, refuse_mixed
 from harness.records.files import check_writable, new_run_id
 from harness.records.metrics import METRICS
-from harness.report.compared import comparison_text
+from harness.report.compare import comparison_text
 from harness.report.text import encodable
 from harness.settings import Settings, load, project_root, tokens
 from harness.verdicts.compare import CANNOT_TELL, Side

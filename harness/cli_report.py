@@ -11,15 +11,7 @@ from rich.table import Table
 from harness.chosen import judged_runs, run_named, settings_for
 from harness.cli_output import say, show
 from harness.errors import SetupError, StoreError
-from harness.exports import (
-    github_action,
-    llama_bench,
-    llama_bench_run,
-    otava,
-    pytest_benchmark,
-    record_schema,
-)
-from harness.publish import bands_of, history_of, sentences
+from harness.exports import record_schema
 from harness.records.baseline import MAX_RUNS, Baseline, Key, key_of
 from harness.records.baseline_files import find_baseline, write_baseline
 from harness.records.files import readable_runs, write_run
@@ -27,10 +19,18 @@ from harness.records.history import History, read_history
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell, groups
+from harness.report.exports import (
+    github_action,
+    llama_bench,
+    llama_bench_run,
+    otava,
+    pytest_benchmark,
+)
 from harness.report.html import history_page, page
-from harness.report.judged import depth_label
 from harness.report.markdown import bug_report
 from harness.report.markdown import summary as markdown_summary
+from harness.report.publish import bands_of, history_of, sentences
+from harness.report.quantities import depth_label
 from harness.report.sparkline import sparkline
 from harness.report.text import encodable, plain_number, plain_table
 from harness.settings import Settings

@@ -21,7 +21,6 @@ from pydantic import ValidationError
 
 from harness.chosen import settings_for
 from harness.errors import HarnessError, SetupError, StoreError
-from harness.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY, judged
 from harness.records.files import list_runs, read_run
 from harness.records.lines import RunRecord
 from harness.records.night import (
@@ -35,6 +34,7 @@ from harness.records.night import (
     to_be_resumed,
 )
 from harness.report.night import night_issue, night_summary
+from harness.report.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY, judged
 from harness.verdicts.judged import Judged
 
 FOLDER = "nights"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.measuring.campaign import Campaign
     from harness.measuring.matrix import ArmRuns
     from harness.measuring.probes import ProbeKind
-    from harness.progress import TerminalReporter
+    from harness.report.progress import TerminalReporter
     from harness.serving.session import Session
     from harness.verdicts.cell import CellVerdict
     from harness.verdicts.probes import ProbeVerdict
@@ -137,7 +137,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     probes = any(_asked_for(settings, name) for name in wanted & set(PROBES))
     if not ladder and not probes and "server" not in wanted:
         return
-    from harness.progress import TerminalReporter
+    from harness.report.progress import TerminalReporter
 
     try:
         if config.stash[ARMS]:
@@ -269,7 +269,7 @@ def pytest_terminal_summary(
     )
     terminalreporter.write(text)
     terminalreporter.write_line(f"record: {campaign.record_path}")
-    from harness.publish import publish
+    from harness.report.publish import publish
 
     report = config.getoption("harness_report")
     path = None if report is None else config.invocation_params.dir / report
@@ -278,8 +278,8 @@ def pytest_terminal_summary(
 
 
 def _matrix_summary(terminal: pytest.TerminalReporter, arms: ArmRuns) -> None:
-    from harness.publish import publish
     from harness.report.matrix import matrix_summary
+    from harness.report.publish import publish
 
     if not (results := arms.results()):
         return

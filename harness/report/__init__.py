@@ -1,1 +1,1 @@
-"""What people see: terminal tables now, pages and exports later."""
+"""What people and other tools read. Decides nothing."""

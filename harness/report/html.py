@@ -21,18 +21,15 @@ from harness.records.lines import Header
 from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
 from harness.records.outcomes import Outcome
 from harness.records.points import Point, groups
-from harness.report import (
-    answers,
-    depth_plots,
-    harder_plot,
-    heatmap_plot,
-    machine_plot,
-    prefill_plot,
-    timeline_plot,
-    trends,
-)
-from harness.report.judged import change, depth_label, interval, quantity
-from harness.report.plotting import Figure
+from harness.report.plots import answers, trends
+from harness.report.plots import by_depth as depth_plots
+from harness.report.plots import harder as harder_plot
+from harness.report.plots import heatmap as heatmap_plot
+from harness.report.plots import machine as machine_plot
+from harness.report.plots import prefill as prefill_plot
+from harness.report.plots import timeline as timeline_plot
+from harness.report.plots.figure import Figure
+from harness.report.quantities import change, depth_label, interval, quantity
 from harness.verdicts import memory_account
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.judged import Judged

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.records.lines import RESUMED
 from harness.records.outcomes import Outcome
-from harness.report.judged import change, depth_label, interval, quantity
+from harness.report.quantities import change, depth_label, interval, quantity
 from harness.report.sparkline import prefill_line
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.judged import Judged

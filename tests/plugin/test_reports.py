@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness.publish import STEP_SUMMARY, publish
+from harness.report.publish import STEP_SUMMARY, publish
 from harness.settings import Settings
 from tests.faults.fake_server import FakeServer
 from tests.unit.report_runs import record

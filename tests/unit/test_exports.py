@@ -9,9 +9,9 @@ import pytest
 from pytest_benchmark.storage.file import FileStorage
 
 from harness.errors import StoreError
-from harness.exports import github_action, llama_bench, otava, pytest_benchmark
 from harness.records.baseline import Baseline, key_of
 from harness.records.history import points_of
+from harness.report.exports import github_action, llama_bench, otava, pytest_benchmark
 from harness.verdicts.verdict import judge
 from tests.unit.report_runs import BANDS, DEPTHS, record
 

@@ -13,7 +13,7 @@ from harness.questions.scoring import score
 from harness.records.lines import Event
 from harness.records.metrics import METRICS
 from harness.records.probes import ProbeScore
-from harness.report.harder_plot import harder
+from harness.report.plots.harder import harder
 from harness.settings import load
 from harness.verdicts.harder import as_data, cells, cells_of, judge_harder, score_name, table
 from harness.verdicts.judged import Judged

@@ -4,7 +4,7 @@ from harness.machine.load import Conditions, Reading
 from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
 from harness.records.lines import Event, RunRecord
 from harness.records.metrics import METRICS
-from harness.report.machine_plot import machine_timeline
+from harness.report.plots.machine import machine_timeline
 from harness.verdicts.judged import Judged
 from harness.verdicts.verdict import judge
 from tests.unit.made_up import record, rung

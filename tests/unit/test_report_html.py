@@ -11,9 +11,11 @@ import pytest
 from harness.records.history import points_of
 from harness.records.lines import Chunk, Event
 from harness.records.probes import HEATMAP_EVENT, CellResult, Matrix
-from harness.report import answers, html, prefill_plot
+from harness.report import html
 from harness.report.html import MAX_BYTES, history_page, page
-from harness.report.judged import depth_label, percent
+from harness.report.plots import answers
+from harness.report.plots import prefill as prefill_plot
+from harness.report.quantities import depth_label, percent
 from harness.verdicts.judged import Judged
 from harness.verdicts.verdict import judge
 from tests.unit.report_runs import BANDS, DEPTHS, HOSTILE, judged, record

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from harness.publish import publish
 from harness.records.files import Recorder
 from harness.report.junit import properties
 from harness.report.markdown import bug_report, fenced, summary, text
+from harness.report.publish import publish
 from harness.report.sparkline import ASCII, BLOCKS, prefill_line, sparkline
 from harness.report.terminal import summary as terminal_summary
 from harness.settings import Settings

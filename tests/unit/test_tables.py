@@ -4,7 +4,7 @@ import pytest
 
 from harness.records.lines import Event, RunRecord
 from harness.records.metrics import METRICS
-from harness.report.compared import comparison_text
+from harness.report.compare import comparison_text
 from harness.report.matrix import matrix_summary
 from harness.verdicts.compare import BLOCK, Visit, judge_arms
 from harness.verdicts.judged import ArmResult

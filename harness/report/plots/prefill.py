@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from harness.records.lines import Chunk
-from harness.report.plotting import (
+from harness.report.plots.figure import (
     Figure,
     Table,
     Trace,

@@ -5,8 +5,8 @@ from typing import Any
 
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell
-from harness.report.judged import depth_label, percent
-from harness.report.plotting import Figure, Table, Trace, safe
+from harness.report.plots.figure import Figure, Table, Trace, safe
+from harness.report.quantities import depth_label, percent
 from harness.report.text import plain_number
 from harness.verdicts.trend import Finding, findings
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.report.plotting import Figure, Table, Trace, axes
+from harness.report.plots.figure import Figure, Table, Trace, axes
 from harness.verdicts.judged import Judged
 
 _LINES = (

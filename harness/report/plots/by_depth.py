@@ -6,7 +6,7 @@ from statistics import median
 
 from harness.records.metrics import GENERATION, MEMORY, TTFT, Metric
 from harness.records.samples import Samples, samples_of, values_of
-from harness.report.plotting import (
+from harness.report.plots.figure import (
     Figure,
     Table,
     Trace,

@@ -13,7 +13,7 @@ from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell, groups
 from harness.report.html import page
 from harness.report.markdown import summary
-from harness.report.trends import sentence
+from harness.report.plots.trends import sentence
 from harness.settings import Settings
 from harness.verdicts.judged import Judged
 from harness.verdicts.trend import findings

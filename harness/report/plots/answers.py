@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from harness.questions.haystack import PLACEMENT
 from harness.records.lines import AskRecord, Rung
-from harness.report.judged import depth_label
-from harness.report.plotting import Figure, Table, Trace, safe, wrapped
+from harness.report.plots.figure import Figure, Table, Trace, safe, wrapped
+from harness.report.quantities import depth_label
 from harness.verdicts.judged import Judged
 
 State = Literal["right", "partly", "wrong", "invalid"]

@@ -3,8 +3,8 @@
 from typing import Any
 
 from harness.records.lines import Timed
-from harness.report.judged import depth_label
-from harness.report.plotting import Figure, Table, Trace, axes, wrapped
+from harness.report.plots.figure import Figure, Table, Trace, axes, wrapped
+from harness.report.quantities import depth_label
 from harness.verdicts.judged import Judged
 
 

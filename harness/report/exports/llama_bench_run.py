@@ -10,7 +10,6 @@ from datetime import datetime
 
 from harness import __version__
 from harness.errors import StoreError
-from harness.exports.llama_bench import MEASURED_BY, Row, matched
 from harness.records.lines import (
     IMPORTED,
     Event,
@@ -21,6 +20,7 @@ from harness.records.lines import (
     Rung,
     RunRecord,
 )
+from harness.report.exports.llama_bench import MEASURED_BY, Row, matched
 
 LABEL = "llama-bench"
 

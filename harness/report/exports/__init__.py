@@ -1,0 +1,1 @@
+"""Runs written in other tools' formats, and llama-bench's read back."""
