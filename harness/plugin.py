@@ -9,19 +9,19 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.errors import HarnessError
-from harness.items import PROBES, arm_of, depth_of, fixtures_of, place
 from harness.options import SETTINGS_OPTIONS, add_options
 from harness.settings import Settings, load, project_root
 
 if TYPE_CHECKING:
     from harness.measuring.campaign import Campaign
+    from harness.measuring.ladder import Ladder, Probe
     from harness.measuring.matrix import ArmRuns
-    from harness.measuring.probes import ProbeKind
     from harness.report.progress import TerminalReporter
     from harness.serving.session import Session
     from harness.verdicts.cell import CellVerdict
@@ -31,6 +31,8 @@ SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
 ARMS: pytest.StashKey[tuple[Settings, ...]] = pytest.StashKey()
 ARM_RUNS: pytest.StashKey[ArmRuns] = pytest.StashKey()
+JUDGED: pytest.StashKey[list[CellVerdict]] = pytest.StashKey()
+"""Cells that the running test has judged so far."""
 
 ONE_PROCESS = (
     "pytest-xdist would measure one server from several processes at once; run long and smoke "
@@ -233,16 +235,14 @@ def _running(config: pytest.Config) -> Campaign | ArmRuns | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """What a test judged, as properties of its report (and of JUnit's)."""
-    ladder = next(
-        (v for v in getattr(item, "funcargs", {}).values() if isinstance(v, Ladder)), None
-    )
-    if call.when != "call" or ladder is None:
+    judged = item.config.stash.get(JUDGED, [])
+    if call.when != "call" or not judged:
         return
     from harness.report.junit import properties
 
-    for cell in ladder.judged:
+    for cell in judged:
         item.user_properties += properties(cell)
-    ladder.judged.clear()
+    judged.clear()
 
 
 def pytest_terminal_summary(
@@ -296,43 +296,16 @@ def _matrix_summary(terminal: pytest.TerminalReporter, arms: ArmRuns) -> None:
         terminal.write_line(line)
 
 
-class Ladder:
-    """What the suite's tests talk to."""
-
-    def __init__(self, campaign: Campaign, *, strict: bool) -> None:
-        self.campaign = campaign
-        self._strict = strict
-        self.judged: list[CellVerdict] = []
-
-    def check(self, metric: str, depth: int) -> CellVerdict:
-        """Measure as far as needed, judge one cell, and pass, fail or skip the test accordingly."""
-        self.campaign.rung(depth)
-        cell = self.campaign.cell(depth, metric)
-        self.judged.append(cell)
-        _conclude(cell, strict=self._strict)
-        return cell
-
-
-class Probe:
-    """What the tests of heatmap, fuzz and harder tasks talk to."""
-
-    def __init__(self, campaign: Campaign, *, strict: bool) -> None:
-        self._campaign = campaign
-        self._strict = strict
-
-    def check(self, kind: ProbeKind) -> ProbeVerdict:
-        """Run one probe, and pass, fail or skip the test by its verdict."""
-        try:
-            verdict = self._campaign.probe(kind)
-        except HarnessError as error:
-            pytest.fail(str(error), pytrace=False)
-        _conclude(verdict, strict=self._strict)
-        return verdict
-
-
-def _conclude(verdict: CellVerdict | ProbeVerdict, *, strict: bool) -> None:
+def _conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | HarnessError) -> None:
+    """Pass, fail or skip the test that asked for this verdict."""
     from harness.report.text import inert
+    from harness.verdicts.cell import CellVerdict
 
+    if isinstance(verdict, HarnessError):
+        pytest.fail(str(verdict), pytrace=False)
+    if isinstance(verdict, CellVerdict):
+        config.stash.setdefault(JUDGED, []).append(verdict)
+    strict = config.stash[SETTINGS].strict
     text = f"{verdict.outcome}: {inert(verdict.message)}" + (
         f"\nnext: {verdict.next_step}" if verdict.next_step else ""
     )
@@ -350,14 +323,17 @@ def _probe(request: pytest.FixtureRequest, name: str) -> Probe:
     settings = request.config.stash[SETTINGS]
     if not _asked_for(settings, name):
         pytest.skip(f"not asked for; {PROBES[name]} does")
-    return Probe(_campaign(request), strict=settings.strict)
+    from harness.measuring.ladder import Probe
+
+    return Probe(_campaign(request), partial(_conclude, request.config))
 
 
 @pytest.fixture(scope="session")
 def ladder(request: pytest.FixtureRequest) -> Ladder:
     """The climb, driven just as far as a test needs."""
-    settings = request.config.stash[SETTINGS]
-    return Ladder(_campaign(request), strict=settings.strict)
+    from harness.measuring.ladder import Ladder
+
+    return Ladder(_campaign(request), partial(_conclude, request.config))
 
 
 @pytest.fixture
@@ -389,3 +365,43 @@ def harder(request: pytest.FixtureRequest) -> Probe:
 def server(request: pytest.FixtureRequest) -> Session:
     """The open server, for short measurements at depth 0."""
     return _campaign(request).session
+
+
+PROBES = {
+    "heatmap": "--heatmap 8x16",
+    "fuzz": "--fuzz-examples 20",
+    "harder": "--harder kv,hops,count",
+}
+"""Fixtures of what runs only when asked for, and how to ask."""
+
+
+def place(item: pytest.Item) -> tuple[int, int]:
+    """Its place in the session: stage, then depth."""
+    if not item.get_closest_marker("long"):
+        return 0, 0
+    if set(fixtures_of(item)) & set(PROBES):  # they put other documents into the server's slot
+        return 3, 0
+    return (2 if "closed_ladder" in fixtures_of(item) else 1), depth_of(item)
+
+
+def fixtures_of(item: pytest.Item) -> tuple[str, ...]:
+    """Names of the fixtures it uses."""
+    return tuple(getattr(item, "fixturenames", ()))
+
+
+def depth_of(item: pytest.Item) -> int:
+    """The depth it is about, tokens; 0 for none in particular."""
+    return int(parameters_of(item).get("depth", 0))
+
+
+def arm_of(item: pytest.Item) -> str | None:
+    """The arm of the matrix an item belongs to; `None` without one."""
+    return next(
+        (str(v) for k, v in parameters_of(item).items() if k in ("ladder", "server", *PROBES)), None
+    )
+
+
+def parameters_of(item: pytest.Item) -> dict[str, Any]:
+    """What it is parametrized with."""
+    callspec = getattr(item, "callspec", None)
+    return dict(callspec.params) if callspec is not None else {}

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from harness.plugin import Ladder, Probe
+    from harness.measuring.ladder import Ladder, Probe
     from harness.serving.session import Session
 
 __all__ = [

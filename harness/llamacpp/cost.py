@@ -9,14 +9,25 @@ be 6 minutes; with a usual b it is over 20.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
 from harness.llamacpp.layers import ModelLayers
-from harness.records.lines import Chunk
+
+
+class ChunkLike(Protocol):
+    """One batch: tokens `start_tokens..end_tokens` were read in `ms`."""
+
+    @property
+    def start_tokens(self) -> int: ...
+    @property
+    def end_tokens(self) -> int: ...
+    @property
+    def ms(self) -> float: ...
+
 
 Array = npt.NDArray[np.float64]
 
@@ -118,7 +129,7 @@ def attention_ratio(layers: ModelLayers, active_parameters: int) -> float | None
     Per new token the weights cost 2·parameters FLOPs and each full-attention layer
     2·heads·(key + value length) per earlier token. Sliding-window and recurrent layers cost the
     same at every depth and belong to the linear part. `active_parameters` leaves out the experts a
-    token doesn't visit (`harness.llamacpp.layers.active_parameters`). None without layers or weights.
+    token doesn't visit (`llamacpp.layers.active_parameters`). None without layers or weights.
     """
     if active_parameters <= 0 or not layers.layers:
         return None
@@ -150,7 +161,7 @@ def guess(short_tok_s: float, ratio: float, batch_tokens: int = 2048) -> CostMod
     )
 
 
-def fit(chunks: Sequence[Chunk], ratio: float | None = None) -> CostModel | None:
+def fit(chunks: Sequence[ChunkLike], ratio: float | None = None) -> CostModel | None:
     """Fit the three coefficients, none negative, to chunks of a climb.
 
     Residuals are relative (a chunk counts by its share, not its milliseconds) under a Cauchy loss:
@@ -214,15 +225,15 @@ class PrefillWatch:
         self,
         ratio: float | None = None,
         *,
-        seen: Sequence[Chunk] = (),
+        seen: Sequence[ChunkLike] = (),
         factor: float = CLIFF_FACTOR,
         run: int = CLIFF_CHUNKS,
     ) -> None:
         self.ratio = ratio
         self._factor = factor
         self._run = run
-        self._fitted: list[Chunk] = [*seen]
-        self._slow: list[tuple[Chunk, float]] = []
+        self._fitted: list[ChunkLike] = [*seen]
+        self._slow: list[tuple[ChunkLike, float]] = []
         self._reached_tokens = 0
         self._model: CostModel | None = None
         self._stale = bool(seen)
@@ -251,7 +262,7 @@ class PrefillWatch:
             return 1.0
         return float(np.median([ratio for _, ratio in self._slow[-self._run :]]))
 
-    def add(self, chunk: Chunk) -> Cliff | None:
+    def add(self, chunk: ChunkLike) -> Cliff | None:
         """Take the next chunk; a `Cliff` when this one makes it one (once per cliff)."""
         self._reached_tokens = max(self._reached_tokens, chunk.end_tokens)
         expected = self._expected(chunk)
@@ -272,7 +283,7 @@ class PrefillWatch:
             return None
         return model.predict_ms(self._reached_tokens, end_tokens).scaled(self.slowdown)
 
-    def _expected(self, chunk: Chunk) -> Estimate | None:
+    def _expected(self, chunk: ChunkLike) -> Estimate | None:
         """The curve's time for a chunk; None when it is too early or plainly needless to ask."""
         if len(self._fitted) < MIN_FITTED_CHUNKS:
             return None
@@ -296,7 +307,7 @@ class PrefillWatch:
         )
 
 
-def _rate(chunk: Chunk) -> float:
+def _rate(chunk: ChunkLike) -> float:
     return chunk.ms / max(1, chunk.end_tokens - chunk.start_tokens)
 
 

@@ -1,7 +1,7 @@
 """Log watch: what a llama-server's log says went wrong, and which sizes and devices it states.
 
-The lines that matter are a table, `harness.llamacpp.log_patterns.PATTERNS`. Buffer sizes and devices
-are logged from verbosity 4 on (`-lv 4`), failures and warnings at the default one too.
+The lines that matter are a table, `harness.llamacpp.log_patterns.PATTERNS`. Buffer sizes and
+devices are logged from verbosity 4 on (`-lv 4`), failures and warnings at the default one too.
 """
 
 import re

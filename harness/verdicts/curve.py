@@ -9,12 +9,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, special
 
+from harness.llamacpp.cost import ChunkLike
 from harness.verdicts.noise import PRIOR, Floats, NoisePrior, moderate
 from harness.verdicts.stats import (
     CONFIDENCE,
@@ -37,17 +37,6 @@ _PRIOR_CORRELATION = 0.3
 _PRIOR_CORRELATION_CHUNKS = 8
 _CORRELATION_MAX = 0.8
 _NORMAL_MEDIAN = 0.6745
-
-
-class ChunkLike(Protocol):
-    """One batch: tokens `start_tokens..end_tokens` were read in `ms`."""
-
-    @property
-    def start_tokens(self) -> int: ...
-    @property
-    def end_tokens(self) -> int: ...
-    @property
-    def ms(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)

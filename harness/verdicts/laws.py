@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
+from harness.llamacpp.cost import ChunkLike
 from harness.records.baseline import Baseline
 from harness.records.lines import Control, Failure, Generation, Prefill, Rung, RunRecord
 from harness.records.metrics import GENERATION, PREFILL, TTFT, Metric
 from harness.records.pace import on_cpu, pooled_pace
 from harness.records.samples import generation_rate, prefill_rate, samples_of
 from harness.records.sittings import bracket, read_so_far
-from harness.verdicts.curve import ChunkLike
 from harness.verdicts.drift import DRIFT_CONFIDENCE, Drift, drift_between
 from harness.verdicts.noise import PRIOR, NoisePrior
 from harness.verdicts.pace import off_pace

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.night import Plan, run_night
+from harness.cli.night_run import Plan, run_night
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.baseline_files import write_baseline
 from harness.records.lines import RunRecord
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 STARTS = (
     "import sys\n"
-    "import harness.night as night\n"
+    "import harness.cli.night_run as night\n"
     "script = sys.argv.pop(1)\n"
     "night._command = lambda plan, profile, resume: [\n"
     "    sys.executable, '-m', 'tests.e2e.stub_pytest', script, profile, str(plan.results),\n"
     "    *(['--resume'] if resume else [])]\n"
-    "from harness.cli import main\n"
+    "from harness.cli.main import main\n"
     "main()"
 )
 
@@ -158,7 +158,7 @@ def test_time_that_is_over_stops_the_night_and_an_earlier_nights_cut_is_gone_on_
         argv = [sys.executable, "-m", "tests.e2e.stub_pytest", script, profile, str(plan.results)]
         return [*argv, *(["--resume"] if resume else [])]
 
-    monkeypatch.setattr("harness.night._command", command)
+    monkeypatch.setattr("harness.cli.night_run._command", command)
     monkeypatch.chdir(place.root)
     place.will("two hang", "two resume")
     said: list[str] = []

@@ -6,8 +6,8 @@ import gguf
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.cli import main
-from harness.cli_plan import size_bytes
+from harness.cli.main import main
+from harness.cli.plan import size_bytes
 from harness.errors import SetupError
 from tests.unit.test_buffers import QWEN35_2B
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.cli import main
+from harness.cli.main import main
 from harness.records.baseline import key_of
 from harness.records.baseline_files import find_baseline
 from harness.records.files import Recorder, list_runs, read_run

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli import main
-from harness.night import BOOKS, FOLDER
+from harness.cli.main import main
+from harness.cli.night_run import BOOKS, FOLDER
 from harness.records.night import (
     Attempt,
     Night,

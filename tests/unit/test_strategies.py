@@ -200,7 +200,8 @@ def test_a_proxy_that_exchanges_two_answers_is_told_as_swapped(
 
 def test_the_profile_is_the_same_where_ci_is_set(tmp_path: Path) -> None:
     script = (
-        "from hypothesis import settings; from harness.questions.cases import *; register_profiles();"
+        "from hypothesis import settings; from harness.questions.cases import *; "
+        "register_profiles();"
         "s = settings.get_profile(PROFILE);"
         "print(s.deadline, s.derandomize, s.print_blob, type(s.database).__name__)"
     )

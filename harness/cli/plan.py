@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from harness.cli_output import say, show
+from harness.cli.output import say, show
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.llamacpp.buffers import BufferCheck
 from harness.llamacpp.forecast import spoken

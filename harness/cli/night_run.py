@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from harness.chosen import settings_for
+from harness.cli.chosen import settings_for
 from harness.errors import HarnessError, SetupError, StoreError
 from harness.records.files import list_runs, read_run
 from harness.records.lines import RunRecord

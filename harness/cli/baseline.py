@@ -1,22 +1,16 @@
-"""The `harness` command: accept, look at and judge what runs have measured."""
+"""`harness baseline`: accept, list, show, compare and prune what later runs are judged against."""
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
 
 import click
 
-from harness import __version__
-from harness.chosen import run_named
-from harness.cli_compare import compare
-from harness.cli_night import night
-from harness.cli_output import say, show, terminal
-from harness.cli_plan import plan
-from harness.cli_report import attach
-from harness.errors import HarnessError, SetupError, StoreError
+from harness.cli.arguments import baselines_folder, profile_name, results_folder
+from harness.cli.chosen import run_named, settings_for
+from harness.cli.output import fail, say, short, show
+from harness.errors import SetupError, StoreError
 from harness.records.baseline import MAX_RUNS, Baseline, accepted, key_of
 from harness.records.baseline_files import (
     baseline_path,
@@ -28,54 +22,21 @@ from harness.records.baseline_files import (
 from harness.records.files import readable_runs
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
-from harness.report.terminal import summary
-from harness.report.text import encodable, plain_table
-from harness.settings import Settings, load, project_root
+from harness.report.text import plain_table
+from harness.settings import Settings
 from harness.verdicts.acceptance import Change, changes, objections
-from harness.verdicts.verdict import judge as judge_record
 
 
-class _Group(click.Group):
-    """Turns our errors into one sentence and exit code 3."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except HarnessError as error:
-            _fail(str(error))
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="harness")
-def main() -> None:
-    """Regression harness for long-context serving: baselines, verdicts, records.
-
-    Measuring itself is pytest's: `pytest -m long --ctx 131072`.
-    """
-
-
-attach(main)
-main.add_command(plan)
-main.add_command(compare)
-main.add_command(night)
-
-_results = click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")
-_baselines = click.option(
-    "--baselines", type=click.Path(path_type=Path), help="Folder of accepted baselines."
-)
-_profile = click.option("--profile", help="Settings of this profile of harness.toml (its bands).")
-
-
-@main.group()
+@click.group()
 def baseline() -> None:
     """Accept, list, show, compare and prune baselines."""
 
 
 @baseline.command("update")
 @click.argument("runs", nargs=-1)
-@_results
-@_baselines
-@_profile
+@results_folder
+@baselines_folder
+@profile_name
 @click.option("--add", is_flag=True, help="Keep the accepted runs and add these to them.")
 @click.option("--force", is_flag=True, help="Accept despite objections; needs --reason.")
 @click.option("--reason", help="Why; kept in the baseline file.")
@@ -94,7 +55,7 @@ def baseline_update(
 
     Refused unless at least two runs agree within the band, and under CI.
     """
-    settings = _settings(results, baselines, profile=profile)
+    settings = settings_for(results, baselines, profile)
     if os.environ.get("CI", "").lower() in ("1", "true") and not dry_run:
         raise SetupError(
             "CI is set: baselines are accepted by people, on their own machine; use --dry-run to "
@@ -118,7 +79,7 @@ def baseline_update(
     if faults and not force:
         for fault in faults:
             say(f"objection: {fault}")
-        _fail(
+        fail(
             "not accepted; mend the above, choose other runs, or use --force --reason TEXT if you "
             "know better"
         )
@@ -126,15 +87,15 @@ def baseline_update(
         say("nothing written (--dry-run)")
         return
     path = write_baseline(settings.baselines, new)
-    say(f"accepted {', '.join(r.header.run_id for r in fresh)} into {_short(path)}")
+    say(f"accepted {', '.join(r.header.run_id for r in fresh)} into {short(path)}")
     say("next: commit it with git")
 
 
 @baseline.command("list")
-@_baselines
+@baselines_folder
 def baseline_list(baselines: Path | None) -> None:
     """List baselines, with those no run in the results folder has used."""
-    settings = _settings(None, baselines)
+    settings = settings_for(None, baselines)
     used = {
         baseline_path(settings.baselines, key_of(r.header))
         for _, r in readable_runs(settings.results)
@@ -159,7 +120,7 @@ def baseline_list(baselines: Path | None) -> None:
         )
     if empty:
         say(
-            f"no baselines in {_short(settings.baselines)}; accept two runs with "
+            f"no baselines in {short(settings.baselines)}; accept two runs with "
             "`harness baseline update`"
         )
         return
@@ -168,10 +129,10 @@ def baseline_list(baselines: Path | None) -> None:
 
 @baseline.command("show")
 @click.argument("which")
-@_baselines
+@baselines_folder
 def baseline_show(which: str, baselines: Path | None) -> None:
     """Show one baseline (a file, or part of its name)."""
-    path = _baseline_file(which, _settings(None, baselines))
+    path = _baseline_file(which, settings_for(None, baselines))
     found = read_baseline(path)
     say(f"{found.key.machine_class} / {found.key.model} / {path.stem}")
     for name, value in sorted(found.key.config.items()):
@@ -185,10 +146,10 @@ def baseline_show(which: str, baselines: Path | None) -> None:
 @baseline.command("diff")
 @click.argument("first")
 @click.argument("second")
-@_baselines
+@baselines_folder
 def baseline_diff(first: str, second: str, baselines: Path | None) -> None:
     """Show what SECOND changes against FIRST (files, or parts of their names)."""
-    settings = _settings(None, baselines)
+    settings = settings_for(None, baselines)
     a, b = (read_baseline(_baseline_file(which, settings)) for which in (first, second))
     for name in sorted({*a.key.config, *b.key.config}):
         if a.key.config.get(name) != b.key.config.get(name):
@@ -197,78 +158,27 @@ def baseline_diff(first: str, second: str, baselines: Path | None) -> None:
 
 
 @baseline.command("prune")
-@_results
-@_baselines
+@results_folder
+@baselines_folder
 @click.option("--yes", is_flag=True, help="Delete; without it they are only named.")
 def baseline_prune(results: Path | None, baselines: Path | None, yes: bool) -> None:
     """Delete baselines that no run in the results folder belongs to."""
-    settings = _settings(results, baselines)
+    settings = settings_for(results, baselines)
     runs = [record for _, record in readable_runs(settings.results)]
     if not runs:
         raise SetupError(
-            f"no runs in {_short(settings.results)}, so nothing can be told unused; give --results"
+            f"no runs in {short(settings.results)}, so nothing can be told unused; give --results"
         )
     used = {baseline_path(settings.baselines, key_of(r.header)) for r in runs}
     unused = [path for path in list_baselines(settings.baselines) if path not in used]
     for path in unused:
         if yes:
             path.unlink()
-        say(f"{'deleted' if yes else 'unused'}: {_short(path)}")
+        say(f"{'deleted' if yes else 'unused'}: {short(path)}")
     if not unused:
         say("every baseline is used by a run")
     elif not yes:
         say("nothing deleted; repeat with --yes to delete them")
-
-
-@main.command()
-@click.argument("run", required=False)
-@_results
-@_baselines
-@click.option(
-    "--baseline", "baseline_file", type=click.Path(path_type=Path), help="Judge against this file."
-)
-@_profile
-@click.option("--band", type=float, help="Noise band for every metric, a share such as 0.10.")
-def judge(
-    run: str | None,
-    results: Path | None,
-    baselines: Path | None,
-    baseline_file: Path | None,
-    profile: str | None,
-    band: float | None,
-) -> None:
-    """Judge a recorded RUN again (by default the newest one).
-
-    Exit code: 0 PASS, 1 REGRESSED or LEAK, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
-    """
-    settings = _settings(results, baselines, band=band, profile=profile)
-    record = run_named(run, settings)
-    against = (
-        read_baseline(baseline_file)
-        if baseline_file is not None
-        else find_baseline(settings.baselines, key_of(record.header))
-    )
-    verdict = judge_record(record, against, {n: settings.band_of(n) for n in METRICS})
-    width, color = terminal()
-    click.echo(
-        summary(record, verdict, width=width, color=color, encoding=sys.stdout.encoding), nl=False
-    )
-    say(f"{record.header.run_id}: {verdict.outcome}")
-    raise SystemExit(verdict.exit_code)
-
-
-# -- choosing -------------------------------------------------------------------------------
-
-
-def _settings(
-    results: Path | None,
-    baselines: Path | None,
-    *,
-    band: float | None = None,
-    profile: str | None = None,
-) -> Settings:
-    given = {"results": results, "baselines": baselines, "band": band, "profile": profile}
-    return load({k: v for k, v in given.items() if v is not None}, project_root(Path.cwd()))
 
 
 def _chosen(names: Sequence[str], settings: Settings) -> list[RunRecord]:
@@ -284,7 +194,7 @@ def _chosen(names: Sequence[str], settings: Settings) -> list[RunRecord]:
             return [record, newest]
     if newest is None:
         raise SetupError(
-            f"no complete run in {_short(settings.results)}; measure first with "
+            f"no complete run in {short(settings.results)}; measure first with "
             "`pytest -m long --ctx N`"
         )
     return [newest]
@@ -297,12 +207,9 @@ def _baseline_file(which: str, settings: Settings) -> Path:
     if len(paths) != 1:
         count = "no baseline" if not paths else f"{len(paths)} baselines"
         raise SetupError(
-            f"{count} match {which!r} in {_short(settings.baselines)}; see `harness baseline list`"
+            f"{count} match {which!r} in {short(settings.baselines)}; see `harness baseline list`"
         )
     return paths[0]
-
-
-# -- showing --------------------------------------------------------------------------------
 
 
 def _show_changes(cells: Iterable[Change], first: bool) -> None:
@@ -330,15 +237,3 @@ def _quantity(cell: Change, value: float | None) -> str:
         return f"{value:.0%} right"
     digits = 0 if value >= 1000 else 1 if value >= 100 else 3
     return f"{value:,.{digits}f} {cell.metric.unit}"
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(encodable(f"harness: {text}", sys.stderr.encoding), err=True)
-    raise SystemExit(3)
-
-
-def _short(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -12,10 +12,14 @@ from harness.verdicts.judged import Judged
 
 
 def settings_for(
-    results: Path | None, baselines: Path | None, profile: str | None = None
+    results: Path | None,
+    baselines: Path | None,
+    profile: str | None = None,
+    *,
+    band: float | None = None,
 ) -> Settings:
     """Settings of the project the command is called in, with these folders and profile if given."""
-    given = {"results": results, "baselines": baselines, "profile": profile}
+    given = {"results": results, "baselines": baselines, "profile": profile, "band": band}
     return load({k: v for k, v in given.items() if v is not None}, project_root(Path.cwd()))
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from harness.cli_output import terminal
+from harness.cli.output import terminal
 from harness.errors import HarnessError, SetupError
 from harness.measuring.compare import Comparison, refuse_mixed
 from harness.records.files import check_writable, new_run_id

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from harness.chosen import settings_for
-from harness.cli_output import say
+from harness.cli.chosen import settings_for
+from harness.cli.night_run import Plan, run_night
+from harness.cli.output import say
 from harness.errors import SetupError
-from harness.night import Plan, run_night
 from harness.records.night import file_name
 from harness.settings import profile_names, project_root
 

@@ -1,0 +1,1 @@
+"""The commands: arguments in, sentences and exit codes out."""

@@ -1,0 +1,83 @@
+"""`harness report`, `export`, `import`, `history`, `schema`: runs as pages, files and trends."""
+
+import json
+from pathlib import Path
+
+import click
+
+from harness.cli.arguments import (
+    baselines_folder,
+    local_folder,
+    output_file,
+    profile_name,
+    results_or_url,
+)
+from harness.cli.chosen import judged_runs, settings_for
+from harness.cli.history import _first_bad
+from harness.cli.output import write_text
+from harness.records.lines import LINE, SCHEMA_VERSION
+from harness.records.points import Point
+from harness.report.html import page
+from harness.report.markdown import bug_report
+from harness.report.markdown import summary as markdown_summary
+from harness.report.publish import bands_of, history_of, sentences
+
+
+@click.command()
+@click.argument("runs", nargs=-1)
+@results_or_url
+@baselines_folder
+@profile_name
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to write; else the page goes into the results folder, Markdown to standard output.",
+)
+@click.option("--no-history", is_flag=True, help="Leave out the results folder's other runs.")
+@click.option("--markdown", is_flag=True, help="Markdown for a job summary instead of a page.")
+@click.option("--issue", is_flag=True, help="Markdown for an issue upstream instead of a page.")
+def report(
+    runs: tuple[str, ...],
+    results: str | None,
+    baselines: Path | None,
+    profile: str | None,
+    output: Path | None,
+    no_history: bool,
+    markdown: bool,
+    issue: bool,
+) -> None:
+    """Write RUNS (ids or files; by default the newest run) as one page that opens offline.
+
+    Several runs, also of several machines, stand side by side; the first one's baseline is drawn.
+    A URL as --results is where the history is from; RUNS are then those of the usual folder.
+    """
+    settings = settings_for(local_folder(results), baselines, profile)
+    chosen = judged_runs(runs or (None,), settings)
+    points: tuple[Point, ...] = ()
+    if not no_history:
+        points = history_of(chosen, results or settings.results)
+    if markdown:
+        write_text(markdown_summary(chosen[0], trends=sentences(points, settings, None)), output)
+    elif issue:
+        write_text(bug_report(chosen[0], first_bad=_first_bad(points, settings)), output)
+    else:
+        text = page(chosen, bands=bands_of(settings), history=points)
+        write_text(text, output or settings.results / f"{chosen[0].record.header.run_id}.html")
+
+
+@click.command()
+@output_file
+def schema(output: Path | None) -> None:
+    """Write the JSON Schema of a run record's lines (docs/record.schema.json)."""
+    write_text(as_json(), output)
+
+
+def as_json() -> str:
+    """The schema of one line, whichever kind it is; a record is JSON Lines of them."""
+    body = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"A line of a longctx-harness run record, schema version {SCHEMA_VERSION}",
+        **LINE.json_schema(),
+    }
+    return json.dumps(body, indent=1, ensure_ascii=False) + "\n"

@@ -1,1 +1,0 @@
-"""What other tools read: runs written in their formats, and llama-bench's read back."""
