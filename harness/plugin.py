@@ -296,7 +296,7 @@ def _matrix_summary(terminal: pytest.TerminalReporter, arms: ArmRuns) -> None:
         terminal.write_line(line)
 
 
-def _conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | HarnessError) -> None:
+def conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | HarnessError) -> None:
     """Pass, fail or skip the test that asked for this verdict."""
     from harness.report.text import inert
     from harness.verdicts.cell import CellVerdict
@@ -325,7 +325,7 @@ def _probe(request: pytest.FixtureRequest, name: str) -> Probe:
         pytest.skip(f"not asked for; {PROBES[name]} does")
     from harness.measuring.ladder import Probe
 
-    return Probe(_campaign(request), partial(_conclude, request.config))
+    return Probe(_campaign(request), partial(conclude, request.config))
 
 
 @pytest.fixture(scope="session")
@@ -333,7 +333,7 @@ def ladder(request: pytest.FixtureRequest) -> Ladder:
     """The climb, driven just as far as a test needs."""
     from harness.measuring.ladder import Ladder
 
-    return Ladder(_campaign(request), partial(_conclude, request.config))
+    return Ladder(_campaign(request), partial(conclude, request.config))
 
 
 @pytest.fixture

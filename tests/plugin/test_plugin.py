@@ -1,11 +1,14 @@
 """The plugin as pytest's users meet it: options, ids, order, outcomes, refusals."""
 
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from harness.plugin import Ladder, patience_s
+from harness.measuring.ladder import Ladder
+from harness.plugin import JUDGED, SETTINGS, conclude, patience_s
 from harness.records.metrics import METRICS
 from harness.records.outcomes import Outcome
 from harness.verdicts.cell import CellVerdict
@@ -131,7 +134,9 @@ def test_outcomes_of_cells_become_outcomes_of_tests(
     outcome: Outcome, strict: bool, raised: str | None
 ) -> None:
     stub = StubCampaign(outcome)
-    ladder = Ladder(cast(Any, stub), strict=strict)
+    config = cast(Any, SimpleNamespace(stash=pytest.Stash()))
+    config.stash[SETTINGS] = cast(Any, SimpleNamespace(strict=strict))
+    ladder = Ladder(cast(Any, stub), partial(conclude, config))
     if raised is None:
         assert ladder.check("prefill", 2048).outcome == outcome
     else:
@@ -142,6 +147,7 @@ def test_outcomes_of_cells_become_outcomes_of_tests(
         assert "what was seen" in str(caught.value)
         assert "next:" in str(caught.value)
     assert stub.climbed == [2048]
+    assert [c.outcome for c in config.stash[JUDGED]] == [outcome]
 
 
 def test_the_plugin_alone_imports_nothing_that_measures(repo: pytest.Pytester) -> None:
