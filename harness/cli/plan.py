@@ -14,7 +14,7 @@ from harness.llamacpp.buffers import BufferCheck
 from harness.llamacpp.forecast import spoken
 from harness.llamacpp.memory_plan import MemoryPlan, gib
 from harness.machine.lock import machine_lock
-from harness.measuring.budget import Budget, attention_share, probe, token_ms
+from harness.measuring.budget import Budget, answering, attention_share, probe
 from harness.measuring.preflight import Preflight, after_start, before_start
 from harness.measuring.recorded import prefill_record
 from harness.measuring.script import Script
@@ -112,14 +112,15 @@ def _probed(settings: Settings, session: Session) -> Budget | str:
         deepest,
         limit_s=settings.budget_s,
         again_s=0.0,
+        max_repeats=settings.max_repeats,
         ratio=attention_share(session.gguf),
     )
-    exchange = probe(session.client, script, warm, deepest=deepest, budget_s=settings.budget_s)
+    exchange = probe(script, warm, deepest=deepest, budget_s=settings.budget_s)
     reading = exchange or warm
     record = prefill_record(
         reading, "cold_repeat", planned_cached_tokens=0, origin_ns=reading.started_ns
     )
-    budget.learn(record.chunks, token_ms(warm))
+    budget.learn(record.chunks, answering(warm, exchange))
     read = reading.new_tokens or 0
     say(f"the server started with this context and generated; {read} tokens were read as a probe")
     return budget

@@ -37,6 +37,11 @@ TIMER_MS = 1.0
 """Resolution of the server's progress times."""
 CONFIDENCE = 0.90
 """Two-sided level of a forecast's interval."""
+EXTRAPOLATION = 0.12
+"""Relative error for each e-fold beyond the deepest token read, from the runs in `bench.forecast`:
+what a shallow reading can't show (a mask built on the CPU, caches outgrown, clocks that fall)."""
+EFFICIENT_CAUCHY = 2.385
+"""Scale of the Cauchy loss, in deviations, with which it wastes only 5 % of clean data."""
 GUESS_LINEAR_SPREAD = 0.15
 GUESS_ATTENTION_SPREAD = 1.5
 """Standard error of the a-priori attention share, relative: FLOPs alone were off by 1.5-2.3x."""
@@ -69,8 +74,8 @@ class CostModel:
     """Coefficients in ms: per batch, per token, and per token and token before it.
 
     `covariance` is theirs (3 x 3, in that order), `spread` the relative deviation of whole chunks
-    from the curve, `degrees` the degrees of freedom behind both. `chunks` is how many were fitted;
-    0 for a guess.
+    from the curve, `degrees` the degrees of freedom behind both. `chunks` is how many were fitted,
+    `seen_tokens` how deep they went; 0 for a guess, whose covariance allows for every depth.
     """
 
     batch_ms: float
@@ -82,12 +87,14 @@ class CostModel:
     degrees: int
     chunks: int
     source: Literal["guess", "fit"]
+    seen_tokens: int = 0
 
     def predict_ms(self, start_tokens: int, end_tokens: int) -> Estimate:
         """Time to read tokens `start_tokens..end_tokens`.
 
-        The interval is symmetric as a ratio, from the coefficients' covariance and the chunks'
-        spread (taken as common to all chunks, since a machine's state lasts).
+        The interval is symmetric as a ratio, from the coefficients' covariance, the chunks' spread
+        (taken as common to all chunks, since a machine's state lasts) and how far beyond what was
+        seen the forecast reaches.
         """
         if end_tokens <= start_tokens:
             return Estimate(0.0, 0.0, 0.0)
@@ -97,7 +104,9 @@ class CostModel:
         variance = float(features @ np.array(self.covariance) @ features)
         if ms <= 0:
             return Estimate(0.0, 0.0, 0.0)
-        error = math.sqrt(max(variance, 0.0) / ms**2 + self.spread**2)
+        beyond = math.log(end_tokens / self.seen_tokens) if self.seen_tokens else 0.0
+        unseen = EXTRAPOLATION * max(0.0, beyond)
+        error = math.sqrt(max(variance, 0.0) / ms**2 + self.spread**2 + unseen**2)
         ratio = 1 + error * float(stats.t.ppf((1 + CONFIDENCE) / 2, self.degrees))
         return Estimate(ms, ms / ratio, ms * ratio)
 
@@ -186,20 +195,27 @@ def fit(chunks: Sequence[ChunkLike], ratio: float | None = None) -> CostModel | 
     scale[scale == 0] = 1.0
     scaled = weighted / scale
     used = scaled.any(axis=0)
-    start, _ = optimize.nnls(scaled, target)
-    solution = optimize.least_squares(
-        lambda x: scaled @ x - target,
-        np.maximum(start, 1e-9),
-        jac=lambda _: scaled,
-        bounds=(0, np.inf),
-        loss="cauchy",
-    )
-    residuals = (scaled @ solution.x - target)[: len(usable)]
-    spread = max(float(np.median(np.abs(residuals))) / 0.6745, 0.5)
-    influence = 1 / (1 + np.append(residuals, np.zeros(len(target) - len(usable))) ** 2)
+    x, _ = optimize.nnls(scaled, target)
+    free = max(1, len(usable) - int(used.sum()))
+    spread = 1.0
+    for _ in range(2):  # the loss needs the spread, and the spread the fit
+        solution = optimize.least_squares(
+            lambda x: scaled @ x - target,
+            np.maximum(x, 1e-9),
+            jac=lambda _: scaled,
+            bounds=(0, np.inf),
+            loss="cauchy",
+            f_scale=EFFICIENT_CAUCHY * spread,
+        )
+        x = solution.x
+        residuals = (scaled @ x - target)[: len(usable)]
+        typical = float(np.median(np.abs(residuals))) / 0.6745
+        spread = max(typical * math.sqrt(len(usable) / free), 0.5)
+    weighed = np.append(residuals, np.zeros(len(target) - len(usable)))
+    influence = 1 / (1 + (weighed / (EFFICIENT_CAUCHY * spread)) ** 2)
     information = scaled.T @ (scaled * influence[:, None])
     covariance = np.linalg.pinv(information, rcond=1e-10) * spread**2 / np.outer(scale, scale)
-    batch_ms, token_ms, attention_ms = (float(v) for v in solution.x * used / scale)
+    batch_ms, token_ms, attention_ms = (float(v) for v in x * used / scale)
     return CostModel(
         batch_ms,
         token_ms,
@@ -207,9 +223,10 @@ def fit(chunks: Sequence[ChunkLike], ratio: float | None = None) -> CostModel | 
         batch_tokens=max(c.end_tokens - c.start_tokens for c in usable),
         covariance=tuple((float(r[0]), float(r[1]), float(r[2])) for r in covariance),
         spread=spread * CHUNK_NOISE,
-        degrees=max(1, len(usable) - 2),
+        degrees=free,
         chunks=len(usable),
         source="fit",
+        seen_tokens=max(c.end_tokens for c in usable),
     )
 
 

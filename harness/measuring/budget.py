@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from harness.errors import OverBudgetError, SetupError
 from harness.llamacpp.cost import CostModel, Estimate, PrefillWatch, attention_ratio, guess
 from harness.llamacpp.forecast import (
+    Answering,
     RungForecast,
     RungWork,
     deepest_within,
@@ -17,12 +18,14 @@ from harness.llamacpp.forecast import (
 from harness.llamacpp.layers import active_parameters, model_layers
 from harness.measuring.script import Script
 from harness.records.lines import Chunk, Plan
-from harness.serving.client import Client, Exchange
+from harness.serving.client import Exchange
 from harness.serving.gguf_file import GgufInfo
 
 DEFAULT_AGAIN_S = 120.0
 PROBE_SHARE = 0.02
 """A probe may take this share of the budget, or of the first guess of the whole climb."""
+PROBE_S = 2.0
+"""A probe may always take so long: what a fast server reads in it shows where its curve bends."""
 
 
 class Budget:
@@ -39,6 +42,7 @@ class Budget:
         *,
         limit_s: float | None,
         again_s: float | None,
+        max_repeats: int = 0,
         ratio: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -49,13 +53,15 @@ class Budget:
         self._again_s = again_s
         self._clock = clock
         self._started_s = clock()
-        self._token_ms: float | None = None
+        self._answering: Answering | None = None
         self._reached_tokens = 0
         works = rung_works(
             plan.depths,
             plan.document_tokens,
             repeats=plan.repeats,
+            max_repeats=max_repeats,
             generate_tokens=plan.generate_tokens,
+            again=again_s != 0.0,
         )
         self._works = [work for work in works if work.depth <= deepest]
 
@@ -66,9 +72,9 @@ class Budget:
 
     # -- before the climb --------------------------------------------------------------------
 
-    def learn(self, chunks: Sequence[Chunk], token_ms: float | None) -> None:
-        """Take what a short reading from token 0 and a short generation at depth 0 have shown."""
-        self._token_ms = token_ms
+    def learn(self, chunks: Sequence[Chunk], answering: Answering | None) -> None:
+        """Take what short readings from token 0 and short generations have shown."""
+        self._answering = answering
         self.watch = PrefillWatch(self.watch.ratio, seen=chunks)
 
     def forecast(self) -> tuple[RungForecast, ...]:
@@ -88,7 +94,7 @@ class Budget:
         whole = ahead[-1]
         if whole.until.low_ms <= left_s * 1e3:
             return
-        fits = deepest_within(model, self._works[-1], left_s * 1e3, token_ms=self._token_ms)
+        fits = deepest_within(model, self._works[-1], left_s * 1e3, answering=self._answering)
         advice = (
             f"about {fits} tokens fit: lower --ctx (or --depths) to that, or raise --budget"
             if fits
@@ -160,17 +166,24 @@ class Budget:
 
     def _ahead(self, model: CostModel) -> tuple[RungForecast, ...]:
         works: list[RungWork] = self._works
-        return forecast(model, works, token_ms=self._token_ms, from_tokens=self._reached_tokens)
+        return forecast(model, works, answering=self._answering, from_tokens=self._reached_tokens)
 
 
 def probe_tokens(
     short_tok_s: float, document_tokens: int, *, limit_s: float | None, guess_s: float
 ) -> int:
-    """How much text a probe may read: `PROBE_SHARE` of the budget, or of `guess_s` without one."""
+    """How much text a probe may read: `PROBE_SHARE` of the budget, or of `guess_s` without one.
+
+    Without a budget that needs every second it may take `PROBE_S` at least.
+    """
     allowed_s = PROBE_SHARE * (guess_s if limit_s is None else limit_s)
+    allowed_s = max(allowed_s, PROBE_S if limit_s is None else min(PROBE_S, limit_s / 10))
     return min(round(allowed_s * short_tok_s), document_tokens // 8)
 
 
+PROBE_GENERATED = 32
+PROBE_DEEPER = 1.5
+"""Times deeper than what was read anyway: else a probe shows nothing new."""
 MIN_PROBE_TOKENS = 1024
 """A shorter reading shows no curve."""
 
@@ -187,19 +200,31 @@ def attention_share(gguf: GgufInfo | None) -> float | None:
     return attention_ratio(model_layers(gguf.metadata), active)
 
 
-def token_ms(warm: Exchange) -> float | None:
-    """Time of one generated token at depth 0; `None` where the server does not tell."""
-    took_ms, tokens = (warm.timings.get(name) for name in ("predicted_ms", "predicted_n"))
-    return took_ms / tokens if took_ms and tokens else None
+def answering(warm: Exchange, deep: Exchange | None = None) -> Answering | None:
+    """How long generated tokens take, by a generation at depth 0 and one behind a probe's text.
+
+    `None` where the server does not tell.
+    """
+    token_ms = _token_ms(warm)
+    if token_ms is None:
+        return None
+    if deep is None or (deep_ms := _token_ms(deep)) is None:
+        return Answering(token_ms)
+    return Answering(token_ms, deep.new_tokens or 0, deep_ms)
 
 
 def probe(
-    client: Client, script: Script, warm: Exchange, *, deepest: int, budget_s: float | None
+    script: Script,
+    warm: Exchange,
+    *,
+    deepest: int,
+    budget_s: float | None,
+    seen_tokens: int = 0,
 ) -> Exchange | None:
-    """Read a short plain text, cold, for a forecast.
+    """Read a plain text, cold, and generate a little behind it, for a forecast.
 
-    As long as `PROBE_SHARE` of the budget (or of a first guess) allows, by the speed of `warm`;
-    `None` where that is too short to show a curve.
+    As long as `probe_tokens` allows by the speed of `warm`; `None` where that is too short to show
+    a curve, or not much deeper than the `seen_tokens` that were read already.
     """
     took_ms = warm.timings.get("prompt_ms")
     if not took_ms or not warm.new_tokens:
@@ -211,9 +236,15 @@ def probe(
         limit_s=budget_s,
         guess_s=guess(tok_s, 0.0).predict_ms(0, deepest).ms / 1e3,
     )
-    if wanted < MIN_PROBE_TOKENS:
+    if wanted < max(MIN_PROBE_TOKENS, PROBE_DEEPER * seen_tokens):
         return None
-    return client.prefill(script.filler("probe", wanted), reuse=False)
+    text = script.filler("probe", wanted)
+    return script.chat(text, max_tokens=PROBE_GENERATED, reuse=False, ignore_eos=True)
+
+
+def _token_ms(exchange: Exchange) -> float | None:
+    took_ms, tokens = (exchange.timings.get(n) for n in ("predicted_ms", "predicted_n"))
+    return took_ms / tokens if took_ms and tokens else None
 
 
 def sentence(budget: Budget) -> str | None:

@@ -10,7 +10,7 @@ import time
 from datetime import datetime
 
 from harness.errors import OverBudgetError, ServerError
-from harness.measuring.budget import Budget, attention_share, probe, sentence, token_ms
+from harness.measuring.budget import Budget, answering, attention_share, probe, sentence
 from harness.measuring.controls import Controls
 from harness.measuring.refusals import refuse_impossible_reuse, refuse_truncation
 from harness.measuring.reporter import MemoryReader, Reporter, Undecided, Watcher
@@ -78,6 +78,7 @@ class Runner:
             deepest,
             limit_s=settings.budget_s,
             again_s=settings.remeasure_s,
+            max_repeats=settings.max_repeats,
             ratio=attention_share(session.gguf),
         )
         self._meter = Meter(
@@ -139,19 +140,18 @@ class Runner:
         """Forecast the climb from what was read so far; refuse one that cannot fit its budget."""
         if not self._deepest:
             return
-        reading = self._cold[max(self._cold)][-1] if self._cold else None
-        if reading is None and self._budget.limit_s is not None:
-            exchange = probe(
-                self._client,
-                self._script,
-                warm,
-                deepest=self._deepest,
-                budget_s=self._budget.limit_s,
-            )
-            if exchange is not None:
-                self._meter.prefilled_tokens += exchange.new_tokens or 0
-                reading = self._meter.sample(exchange, "cold_repeat", 0)
-        self._budget.learn(reading.chunks if reading else (), token_ms(warm))
+        chunks = [c for readings in self._cold.values() for p in readings for c in p.chunks]
+        deep = probe(
+            self._script,
+            warm,
+            deepest=self._deepest,
+            budget_s=self._budget.limit_s,
+            seen_tokens=max((c.end_tokens for c in chunks), default=0),
+        )
+        if deep is not None:
+            self._meter.prefilled_tokens += deep.new_tokens or 0
+            chunks += self._meter.sample(deep, "cold_repeat", 0).chunks
+        self._budget.learn(chunks, answering(warm, deep))
         if ahead := self._budget.forecast():
             rungs = {f.depth: (f.until.ms, f.until.low_ms, f.until.high_ms) for f in ahead}
             self.event("forecast", "ms until each rung is measured: about, low, high", rungs=rungs)

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 from harness.errors import OverBudgetError, SetupError
 from harness.llamacpp.cost import CostModel, Estimate, fit
 from harness.llamacpp.forecast import (
+    Answering,
     RungWork,
     deepest_within,
     duration,
     forecast,
+    repeats_made,
     rung_works,
     spoken,
 )
@@ -55,27 +57,57 @@ class Clock:
 
 def budget(limit_s: float | None, ctx: int = 131072, again_s: float | None = None) -> Budget:
     clock = Clock()
-    made = Budget(plan_to(ctx), ctx, limit_s=limit_s, again_s=again_s, clock=clock)
+    made = Budget(plan_to(ctx), ctx, limit_s=limit_s, again_s=again_s, max_repeats=18, clock=clock)
     token_ms, attention_ms = SEED_LIKE
-    made.learn(chunks(8192, token_ms=token_ms, attention_ms=attention_ms), 20.0)
+    made.learn(chunks(8192, token_ms=token_ms, attention_ms=attention_ms), Answering(20.0))
     return made
 
 
+WORK = {"repeats": 6, "max_repeats": 18, "generate_tokens": 100}
+
+
 def test_the_ladder_takes_what_its_documents_and_answers_take() -> None:
-    works = rung_works((2048, 8192), (1800, 7300), repeats=6, generate_tokens=100)
-    assert [w.generated_tokens for w in works] == [840, 840]
-    ahead = forecast(quadratic(), works, token_ms=10.0)
+    works = rung_works((2048, 8192), (1800, 7300), **WORK)
+    ahead = forecast(quadratic(), works, answering=Answering(1000.0))
     read = quadratic().predict_ms(0, 7300)
-    assert ahead[1].until.ms == pytest.approx(read.ms + 2 * 840 * 10.0 * 1.5)
-    assert ahead[1].until.low_ms == pytest.approx(read.low_ms + 2 * 840 * 10.0)
+    requests_ms = 9 * (2 * 12.0 + (1800 + 7300) * 1.1e-3)
+    spoken_ms = 2 * ((3 * 80 + 6 * 100) * 1000.0 + 300.0) + requests_ms
+    assert ahead[1].until.ms == pytest.approx(read.ms + spoken_ms, rel=0.01)
+    assert ahead[1].until.low_ms < ahead[1].until.ms < ahead[1].until.high_ms
     assert ahead[0].until.ms < ahead[1].until.ms
-    silent = forecast(quadratic(), works, token_ms=None)
+    silent = forecast(quadratic(), works, answering=None)
     assert silent[1].until.ms == pytest.approx(read.ms)
+
+
+@pytest.mark.parametrize(
+    ("token_ms", "made"), [(100.0, 6), (1.6667, 6), (1.0, 10), (0.5, 18), (0.01, 18)]
+)
+def test_a_fast_server_generates_for_a_second_in_all(token_ms: float, made: int) -> None:
+    assert repeats_made(token_ms, 100, 6, 18) == made
+
+
+def test_generation_at_depth_is_what_the_probe_saw_and_wide_where_it_saw_nothing() -> None:
+    seen = Answering(1.0, 10_000, 2.0).at(100_000, attention_ms=1e-6)
+    assert seen.ms == pytest.approx(11.0, rel=0.2)
+    blind = Answering(1.0).at(100_000, attention_ms=4e-6)
+    assert blind.ms == pytest.approx(1.0 + 15 * 0.4)
+    assert blind.high_ms / blind.low_ms > 5 > seen.high_ms / seen.low_ms
+    assert Answering(1.0, 10_000, 0.9).at(100_000, attention_ms=0.0).ms == pytest.approx(1.0)
+
+
+def test_measuring_again_is_in_the_high_end_only() -> None:
+    works = rung_works((2048,), (1800,), **WORK)
+    again = rung_works((2048,), (1800,), **WORK, again=True)
+    one, two = (
+        forecast(quadratic(), w, answering=Answering(100.0))[0].until for w in (works, again)
+    )
+    assert (one.ms, one.low_ms) == (two.ms, two.low_ms)
+    assert two.high_ms > 2 * one.high_ms
 
 
 def test_short_prompts_speed_would_have_promised_a_third_of_the_time() -> None:
     """350 tok/s held to 128K is 6 minutes; the first 8K of the curve already tell of more."""
-    ahead = forecast(quadratic(), [RungWork(131072, 117_000, 0)], token_ms=None)
+    ahead = forecast(quadratic(), [RungWork(131072, 117_000)], answering=None)
     truth_ms = 117_000 * SEED_LIKE[0] + SEED_LIKE[1] * 117_000**2 / 2
     assert ahead[0].until.ms == pytest.approx(truth_ms, rel=0.1)
     assert truth_ms > 2 * 117_000 / 350 * 1e3
@@ -83,12 +115,12 @@ def test_short_prompts_speed_would_have_promised_a_third_of_the_time() -> None:
 
 @given(budget_ms=st.floats(1e3, 3e6))
 def test_the_depth_that_fits_is_the_deepest_that_fits(budget_ms: float) -> None:
-    model, whole = quadratic(), RungWork(131072, 117_000, 700)
-    fits = deepest_within(model, whole, budget_ms, token_ms=10.0)
+    model, whole = quadratic(), RungWork(131072, 117_000, 100, 6, 18)
+    fits = deepest_within(model, whole, budget_ms, answering=Answering(10.0))
 
     def until_ms(depth: int) -> float:
-        work = RungWork(depth, round(depth * 117_000 / 131072), 700)
-        return forecast(model, (work,), token_ms=10.0)[0].until.ms
+        work = RungWork(depth, round(depth * 117_000 / 131072), 100, 6, 18)
+        return forecast(model, (work,), answering=Answering(10.0))[0].until.ms
 
     if fits is None:
         assert until_ms(1024) > budget_ms
@@ -161,6 +193,12 @@ def test_a_probe_takes_two_hundredths() -> None:
     assert probe_tokens(350.0, 117_000, limit_s=1800.0, guess_s=9e9) == 12_600
     assert probe_tokens(350.0, 117_000, limit_s=None, guess_s=600.0) == 4200
     assert probe_tokens(1e6, 8000, limit_s=1800.0, guess_s=9.0) == 1000
+
+
+def test_a_probe_may_always_take_two_seconds_but_no_tenth_of_a_budget() -> None:
+    assert probe_tokens(80_000.0, 943_000, limit_s=None, guess_s=13.0) == 943_000 // 8
+    assert probe_tokens(5000.0, 943_000, limit_s=None, guess_s=13.0) == 10_000
+    assert probe_tokens(5000.0, 943_000, limit_s=10.0, guess_s=13.0) == 5000
 
 
 def test_durations_and_intervals_in_words() -> None:
