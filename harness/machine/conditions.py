@@ -37,19 +37,11 @@ class ConditionsProbe:
             gpu_c = self.nvml.temperature_c()
         return Conditions(
             cpu_mhz=_cpu_mhz(),
-            gpu_mhz=self._gpu_mhz(),
             cpu_c=cpu_c,
             gpu_c=gpu_c,
             power_profile=self._power_profile(),
             on_battery=_on_battery(),
         )
-
-    def _gpu_mhz(self) -> float | None:
-        for file in sorted(self.sys_root.glob("class/drm/card*/device/hwmon/hwmon*/freq1_input")):
-            text = _text(file)
-            if text is not None and text.isdigit():
-                return int(text) / 1e6  # the file is in Hz
-        return self.nvml.clock_mhz() if self.nvml is not None else None
 
     def _power_profile(self) -> str | None:
         found = scheme_text(*_windows_schemes())

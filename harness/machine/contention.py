@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from harness.machine.load import ProcessUse, Reading
+from harness.machine.load import GpuState, ProcessUse, Reading
 
 Key = TypeVar("Key", str, int)
 Kind = Literal["cpu", "steal", "rival", "gpu", "memory", "swap", "power"]
@@ -169,7 +169,7 @@ def summarise(readings: Sequence[Reading], thresholds: Thresholds = DEFAULT) -> 
         ),
         rivals=tuple(dict.fromkeys(rival.name for r in readings for rival in r.rivals)),
         cpu_mhz=_range([c.cpu_mhz for c in states if c.cpu_mhz is not None]),
-        gpu_mhz=_range([c.gpu_mhz for c in states if c.gpu_mhz is not None]),
+        gpu_mhz=_range([g.core_mhz for g in busiest_gpu(readings) if g and g.core_mhz is not None]),
         cpu_peak_c=max((c.cpu_c for c in states if c.cpu_c is not None), default=None),
         gpu_peak_c=max((c.gpu_c for c in states if c.gpu_c is not None), default=None),
         power_profiles=tuple(
@@ -177,6 +177,16 @@ def summarise(readings: Sequence[Reading], thresholds: Thresholds = DEFAULT) -> 
         ),
         on_battery=any(battery) if battery else None,
     )
+
+
+def busiest_gpu(readings: Sequence[Reading]) -> tuple[GpuState | None, ...]:
+    """Of each reading the state of the GPU that works most over them all: the server's."""
+    work: dict[int, float] = {}
+    for reading in readings:
+        for index, state in enumerate(reading.gpu_states):
+            work[index] = work.get(index, 0.0) + (state.busy or 0.0)
+    busiest = max(work, key=lambda index: work[index], default=0)
+    return tuple(r.gpu_states[busiest] if busiest < len(r.gpu_states) else None for r in readings)
 
 
 def _judge(

@@ -38,11 +38,27 @@ class GpuUse:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuState:
+    """What one GPU ran at, by `counter` (`NVML`, `amdgpu`, `D3DKMT`); `None` = not told.
+
+    `busy` is the share of time it worked (1.0 = always), `held_by` what kept its clock below its
+    best, in words (`idle`, `power limit`, `heat`); empty: nothing did.
+    """
+
+    name: str
+    counter: str
+    core_mhz: float | None = None
+    memory_mhz: float | None = None
+    power_w: float | None = None
+    busy: float | None = None
+    held_by: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Conditions:
     """What the hardware ran at. `on_battery` and the rest are `None` where not readable."""
 
     cpu_mhz: float | None = None
-    gpu_mhz: float | None = None
     cpu_c: float | None = None
     gpu_c: float | None = None
     power_profile: str | None = None
@@ -56,7 +72,8 @@ class Reading:
     `processes` names the largest of the others, once their sum is worth a look (else empty).
     `steal_s` is CPU time the hypervisor gave to other machines, summed over CPUs;
     `memory_stall_s` time in which some task waited for memory; `swapped_bytes` paged in and out;
-    `available_bytes` what programs could still get at the end without swapping.
+    `available_bytes` what programs could still get at the end without swapping; `gpu_states` what
+    each GPU ran at, looked at several times and put together.
     """
 
     start_ns: int
@@ -70,4 +87,5 @@ class Reading:
     memory_stall_s: float | None = None
     swapped_bytes: int | None = None
     available_bytes: int | None = None
+    gpu_states: tuple[GpuState, ...] = ()
     conditions: Conditions = Conditions()

@@ -1,4 +1,4 @@
-"""NVIDIA's management library behind one seam: memory, use, clocks and temperature.
+"""NVIDIA's management library behind one seam: memory, use, clocks, power and temperature.
 
 `nvidia-ml-py` is an optional dependency (the extra `nvidia`). Any failure of the library is
 answered with "nothing readable", never with an exception.
@@ -10,7 +10,30 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from harness.machine.load import GpuState
+
 INSTALL = "install the extra 'nvidia' (nvidia-ml-py) to read NVIDIA GPUs"
+REASONS = (
+    (0x0001, "idle"),
+    (0x0002, "clocks set by hand"),
+    (0x0004, "power limit"),
+    (0x0008, "hardware slowdown"),
+    (0x0010, "sync boost"),
+    (0x0060, "heat"),
+    (0x0080, "power brake"),
+    (0x0100, "display clocks"),
+)
+"""What holds a clock back, in words, by the bits of `nvmlClocksEventReason…`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """One GPU's own memory, bytes, as `nvidia-smi` shows it."""
+
+    name: str
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
 
 
 @dataclass(slots=True)
@@ -35,11 +58,48 @@ class Nvml:
                 used[pid] = used.get(pid, 0) + size
         return used
 
+    def memories(self) -> tuple[GpuMemory, ...]:
+        """Memory of each GPU.
+
+        The second version of the call leaves out what the driver keeps for itself, as `nvidia-smi`
+        does; an old library has the first one only.
+        """
+        found = []
+        version = getattr(self.module, "nvmlMemory_v2", None)
+        for handle in self._handles():
+            ask = self.module.nvmlDeviceGetMemoryInfo
+            info = self._ask(ask, handle, version) if version is not None else None
+            info = info or self._ask(ask, handle)
+            if info is not None:
+                found.append(
+                    GpuMemory(self._name(handle), int(info.total), int(info.used), int(info.free))
+                )
+        return tuple(found)
+
     def used_bytes(self) -> int | None:
         """Memory in use on all GPUs by anybody, bytes."""
-        infos = [self._ask(self.module.nvmlDeviceGetMemoryInfo, h) for h in self._handles()]
-        sizes = [int(info.used) for info in infos if info is not None]
+        sizes = [memory.used_bytes for memory in self.memories()]
         return sum(sizes) if sizes else None
+
+    def states(self) -> tuple[GpuState, ...]:
+        """What each GPU runs at now."""
+        ask = self.module
+        found = []
+        for handle in self._handles():
+            power_mw = self._ask(ask.nvmlDeviceGetPowerUsage, handle)
+            rates = self._ask(ask.nvmlDeviceGetUtilizationRates, handle)
+            found.append(
+                GpuState(
+                    name=self._name(handle),
+                    counter="NVML",
+                    core_mhz=self._ask(ask.nvmlDeviceGetClockInfo, handle, ask.NVML_CLOCK_SM),
+                    memory_mhz=self._ask(ask.nvmlDeviceGetClockInfo, handle, ask.NVML_CLOCK_MEM),
+                    power_w=power_mw / 1000 if power_mw is not None else None,
+                    busy=rates.gpu / 100 if rates is not None else None,
+                    held_by=self._held_by(handle),
+                )
+            )
+        return tuple(found)
 
     def process_use(self) -> dict[int, float] | None:
         """Mean share of a GPU's compute units busy since the last call, by PID (1.0 = one GPU).
@@ -66,13 +126,6 @@ class Nvml:
                 use[pid] = use.get(pid, 0.0) + sum(shares) / len(shares) / 100
         return use if readable else None
 
-    def clock_mhz(self) -> float | None:
-        """The first GPU's shader clock, MHz."""
-        for handle in self._handles():
-            clock = self._ask(self.module.nvmlDeviceGetClockInfo, handle, self.module.NVML_CLOCK_SM)
-            return None if clock is None else float(clock)
-        return None
-
     def temperature_c(self) -> float | None:
         """The hottest GPU's temperature, °C."""
         sensor = self.module.NVML_TEMPERATURE_GPU
@@ -81,6 +134,18 @@ class Nvml:
             for handle in self._handles()
         ]
         return max((float(value) for value in read if value is not None), default=None)
+
+    def _held_by(self, handle: Any) -> tuple[str, ...] | None:
+        for kind in ("Event", "Throttle"):  # the newer and the older name of one call
+            function = getattr(self.module, f"nvmlDeviceGetCurrentClocks{kind}Reasons", None)
+            bits = self._ask(function, handle) if function is not None else None
+            if bits is not None:
+                return tuple(name for mask, name in REASONS if bits & mask)
+        return None
+
+    def _name(self, handle: Any) -> str:
+        name = self._ask(self.module.nvmlDeviceGetName, handle) or "NVIDIA GPU"
+        return name.decode() if isinstance(name, bytes) else str(name)
 
     def _handles(self) -> Iterator[Any]:
         for index in range(self._ask(self.module.nvmlDeviceGetCount) or 0):

@@ -4,14 +4,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from harness.machine import rivals
 from harness.machine.conditions import ConditionsProbe
 from harness.machine.contention import DEFAULT, Thresholds
+from harness.machine.gpu_state import GpuStates, together
 from harness.machine.gpu_use import GpuWatch
-from harness.machine.load import Conditions, GpuUse, ProcessUse, Reading, Rival
+from harness.machine.load import Conditions, GpuState, GpuUse, ProcessUse, Reading, Rival
 from harness.machine.pressure import Pressure, PressureProbe
 from harness.machine.processes import (
     CpuTotals,
@@ -25,6 +26,7 @@ from harness.machine.processes import (
 Number = TypeVar("Number", int, float)
 
 INTERVAL_S = 1.0
+LOOK_EVERY_S = 0.2  # at the GPUs' clocks, which move faster than anything else; cheap to read
 CONDITIONS_EVERY_S = 10.0
 MIN_READING_S = 0.25  # shorter ones drown in the 10 ms grain of the kernels' CPU counters
 NAMED = 5  # processes named in a reading
@@ -44,6 +46,7 @@ class Host:
     pressure: PressureProbe = field(default_factory=PressureProbe)
     clock_ns: Callable[[], int] = time.perf_counter_ns
     cpus: int = field(default_factory=lambda: os.cpu_count() or 1)
+    gpu_states: GpuStates = field(default_factory=GpuStates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class Sampler:
         self._conditions_ns: int | None = None
         self._gpu: tuple[GpuUse, ...] | None = None
         self._gpu_ns: int | None = None
+        self._looks: list[tuple[GpuState, ...]] = []
+        self._gpus_tell = True
 
     def start(self) -> None:
         """Begin to watch."""
@@ -119,8 +124,19 @@ class Sampler:
         with self._lock:
             self._tree.add({pid})
 
+    def look(self) -> None:
+        """Look at the GPUs' clocks; the next reading puts its looks together."""
+        with self._lock:
+            before = time.thread_time()
+            if self._gpus_tell:
+                states = self._host.gpu_states.read()
+                self._gpus_tell = bool(states)
+                self._looks += [states] if states else []
+            self._cost_s += time.thread_time() - before
+
     def mark(self) -> None:
         """Take a reading now, unless the last one is less than 0.25 s old."""
+        self.look()
         with self._lock:
             before = time.thread_time()
             last = self._last
@@ -150,6 +166,7 @@ class Sampler:
             said.append("swap traffic")
         said += self._host.gpu.watched()
         said += [name for name, value in _condition_values(state) if value is not None]
+        said += [f"GPU clocks, power and what holds them back ({c})" for c in self._gpu_counters()]
         return tuple(said)
 
     def not_watched(self) -> tuple[str, ...]:
@@ -165,6 +182,8 @@ class Sampler:
         if last is None or last.pressure.swapped_bytes is None:
             said.append("swap traffic: not told by this system")
         said += self._host.gpu.not_watched()
+        if not self._gpu_counters():
+            said.append("GPU clocks: no GPU with a readable counter here")
         said += [
             f"{name}: not readable"
             for name, value in _condition_values(self._conditions)
@@ -179,8 +198,11 @@ class Sampler:
     def _run(self) -> None:
         while True:
             self.mark()
-            if self._wake.wait(self.interval_s) or self._failures >= FAILURES:
-                return
+            looks = round(self.interval_s / LOOK_EVERY_S) if self._gpus_tell else 1
+            for _ in range(looks):
+                if self._wake.wait(self.interval_s / looks) or self._failures >= FAILURES:
+                    return
+                self.look()
 
     def _guarded_tick(self) -> None:
         try:
@@ -226,9 +248,11 @@ class Sampler:
                 memory_stall_s=_grown(last.pressure.stall_s, now.pressure.stall_s),
                 swapped_bytes=_grown(last.pressure.swapped_bytes, now.pressure.swapped_bytes),
                 available_bytes=now.pressure.available_bytes,
+                gpu_states=together(self._looks),
                 conditions=self._conditions,
             )
         )
+        self._looks.clear()
 
     def _look(
         self, alive: set[int], now_ns: int, since_ns: int, others_s: float
@@ -276,11 +300,22 @@ class Sampler:
         return found
 
     def _named(self, found: list[ProcessUse], others_s: float) -> tuple[ProcessUse, ...]:
-        """The largest and every rival; scaled down when they were last read before this reading."""
-        found.sort(key=lambda use: -use.cpu_s)
+        """The largest and every rival; scaled down when they were last read before this reading.
+
+        Processes of one name stand as one, under the PID of the largest: fourteen `sh` loops are
+        one cause. What an interpreter runs and rivals are told apart.
+        """
         total = sum(use.cpu_s for use in found)
         scale = min(1.0, others_s / total) if total > 0 else 1.0
-        kept = found[:NAMED] + [use for use in found[NAMED:] if use.pid in self._rivals]
+        grouped: dict[tuple[str, int | None], ProcessUse] = {}
+        for use in sorted(found, key=lambda use: -use.cpu_s):
+            alone = rivals.runs_a_script(use.name) or use.pid in self._rivals
+            first = grouped.get((use.name, use.pid if alone else None), replace(use, cpu_s=0.0))
+            grouped[use.name, use.pid if alone else None] = replace(
+                first, cpu_s=first.cpu_s + use.cpu_s
+            )
+        ranked = sorted(grouped.values(), key=lambda use: -use.cpu_s)
+        kept = ranked[:NAMED] + [use for use in ranked[NAMED:] if use.pid in self._rivals]
         return tuple(
             ProcessUse(use.pid, self._title(use.pid, use.name), use.cpu_s * scale) for use in kept
         )
@@ -317,6 +352,10 @@ class Sampler:
             self._gpu = self._host.gpu.read(alive, self._tree.members(), self._name)
             self._gpu_ns = now_ns
 
+    def _gpu_counters(self) -> tuple[str, ...]:
+        states = self._readings[-1].gpu_states if self._readings else ()
+        return tuple(dict.fromkeys(state.counter for state in states))
+
     def _name(self, pid: int) -> str:
         times = self._host.table.read(pid)
         return self._title(pid, times.name) if times is not None else f"PID {pid}"
@@ -341,7 +380,6 @@ def _grown(before: Number | None, after: Number | None) -> Number | None:
 def _condition_values(state: Conditions) -> tuple[tuple[str, object], ...]:
     return (
         ("CPU clock", state.cpu_mhz),
-        ("GPU clock", state.gpu_mhz),
         ("CPU temperature", state.cpu_c),
         ("GPU temperature", state.gpu_c),
         ("power profile", state.power_profile),

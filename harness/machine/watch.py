@@ -4,38 +4,52 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
-from harness.machine.contention import busy, coverage, find, summarise
-from harness.machine.load import Reading
+from harness.machine.contention import busiest_gpu, busy, coverage, find, summarise
+from harness.machine.gpu_state import together
+from harness.machine.load import GpuState, Reading
 from harness.machine.pace import measure_pace
 from harness.machine.sampler import Sampler
+from harness.records.lines import GpuAt
 
 SERIES_POINTS = 240
 MIN_COVERAGE = 0.5
 """A sample of which less was watched cannot be called undisturbed."""
 
 
-def series(readings: Sequence[Reading]) -> list[dict[str, float | None]]:
+def series(readings: Sequence[Reading]) -> list[dict[str, object]]:
     """Load and conditions over the run, at most `SERIES_POINTS` points.
 
-    `at_s` counts from the first reading; shares are of all CPUs, averaged over a point's readings.
+    `at_s` counts from the first reading; shares are of all CPUs, averaged over a point's readings;
+    what is said of a GPU is said of the busiest.
     """
     if not readings:
         return []
     step = -(-len(readings) // SERIES_POINTS)
-    return [_point(readings[i : i + step], readings[0]) for i in range(0, len(readings), step)]
+    gpus = busiest_gpu(readings)
+    return [
+        _point(readings[i : i + step], gpus[i : i + step], readings[0])
+        for i in range(0, len(readings), step)
+    ]
 
 
-def _point(group: Sequence[Reading], first: Reading) -> dict[str, float | None]:
+def _point(
+    group: Sequence[Reading], gpus: Sequence[GpuState | None], first: Reading
+) -> dict[str, object]:
     capacity_s = sum((r.end_ns - r.start_ns) / 1e9 * r.cpus for r in group)
     others = [r.others_cpu_s for r in group if r.others_cpu_s is not None]
     steal = [r.steal_s for r in group if r.steal_s is not None]
     last = group[-1].conditions
+    gpu = next(iter(together([(gpu,) for gpu in gpus if gpu is not None])), None)
     return {
         "at_s": round((group[-1].end_ns - first.start_ns) / 1e9, 2),
         "others_share": round(sum(others) / capacity_s, 4) if others else None,
         "steal_share": round(sum(steal) / capacity_s, 4) if steal else None,
         "cpu_mhz": last.cpu_mhz,
-        "gpu_mhz": last.gpu_mhz,
+        "gpu_mhz": gpu.core_mhz if gpu else None,
+        "gpu_memory_mhz": gpu.memory_mhz if gpu else None,
+        "gpu_power_w": gpu.power_w if gpu else None,
+        "gpu_busy": gpu.busy if gpu else None,
+        "gpu_held_by": list(gpu.held_by) if gpu and gpu.held_by is not None else None,
         "cpu_c": last.cpu_c,
         "gpu_c": last.gpu_c,
     }
@@ -61,6 +75,19 @@ class MachineWatcher:
         if covered < MIN_COVERAGE:
             return f"contention: not known, the machine was watched for {covered:.0%} of it"
         return None
+
+    def gpu_at(self, start_ns: int, end_ns: int) -> GpuAt | None:
+        """What the busiest GPU ran at in a window; `None` where nothing tells."""
+        readings = self._sampler.readings()
+        within = [
+            (gpu,)
+            for reading, gpu in zip(readings, busiest_gpu(readings), strict=True)
+            if gpu is not None and reading.start_ns < end_ns and reading.end_ns > start_ns
+        ]
+        gpu = next(iter(together(within)), None)
+        if gpu is None or gpu.core_mhz is None:
+            return None
+        return GpuAt(counter=gpu.counter, core_mhz=gpu.core_mhz, held_by=gpu.held_by)
 
     def pace(self) -> dict[str, tuple[float, ...]]:
         """The machine's own pace now; to be asked while the server is idle."""

@@ -1,5 +1,7 @@
 """The controls of a sitting: the machine's pace, a warm-up, and one small request at depth 0."""
 
+import time
+
 from harness.measuring.recorded import generation_record, prefill_record
 from harness.measuring.reporter import Watcher
 from harness.measuring.script import Script
@@ -57,17 +59,21 @@ class Controls:
             self._chat(text, self._control_tokens, pause_s) for _ in range(CONTROL_REPEATS)
         ]
         origin_ns = self._origin_ns
+        self._watcher.mark()
+        gpu = {"gpu": self._watcher.gpu_at(exchanges[0].started_ns, time.perf_counter_ns())}
         return Control.model_validate(
             {
                 "position": position,
                 "sitting": self._sitting,
                 "prefills": [
-                    prefill_record(x, "cold_repeat", planned_cached_tokens=0, origin_ns=origin_ns)
+                    prefill_record(
+                        x, "cold_repeat", planned_cached_tokens=0, origin_ns=origin_ns
+                    ).model_copy(update=gpu)
                     for x in exchanges
                 ],
                 "generations": [
                     generation_record(x, origin_ns=origin_ns).model_copy(
-                        update={"new_tokens": None}
+                        update={"new_tokens": None, **gpu}
                     )
                     for x in exchanges
                 ],

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from harness.records.lines import MemorySample, Rung
+from harness.records.lines import GpuAt, MemorySample, Rung
 
 
 class Reporter(Protocol):
@@ -33,6 +33,9 @@ class Watcher(Protocol):
 
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         """What disturbed a window of `time.perf_counter_ns`, as one sentence."""
+
+    def gpu_at(self, start_ns: int, end_ns: int) -> GpuAt | None:
+        """What the server's GPU ran at in a window; `None` where nothing tells."""
 
     def pace(self) -> dict[str, tuple[float, ...]]:
         """Samples of the machine's own pace by name, the server being idle."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from harness.llamacpp.forecast import GENERATION_S
 from harness.measuring.asking import larger_budget
 from harness.measuring.budget import Budget
 from harness.measuring.controls import REST_S
@@ -299,17 +300,14 @@ class Meter:
             return sample
         start_ns, end_ns = (self.origin_ns + round(s * 1e9) for s in (sample.start_s, sample.end_s))
         found = self._watcher.contention(start_ns, end_ns)
-        return sample.model_copy(update={"contention": found})
+        gpu = self._watcher.gpu_at(start_ns, end_ns)
+        return sample.model_copy(update={"contention": found, "gpu": gpu})
 
     def _keep_curve(self, depth: int, points: list[tuple[int, float]]) -> None:
         self._event(CURVE, "", depth=depth, sitting=self._sitting, points=points)
 
     def _event(self, code: str, message: str, **data: object) -> None:
         self._append(Event(code=code, message=message, data=dict(data)))
-
-
-GENERATION_S = 1.0
-"""A fast server repeats its generation until it has generated for so long in all."""
 
 
 FAST_TOK_S = 200.0

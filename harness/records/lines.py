@@ -30,6 +30,17 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class GpuAt(Strict):
+    """What the working GPU ran at during a request, by `counter`.
+
+    `held_by` says what kept its clock down (`idle`, `power limit`, `heat`); `None`: not told.
+    """
+
+    counter: str
+    core_mhz: float
+    held_by: tuple[str, ...] | None = None
+
+
 class Timed(Strict):
     """A measured request: from when to when, in seconds since the run began, and who disturbed it.
 
@@ -39,6 +50,7 @@ class Timed(Strict):
     start_s: float | None = None
     end_s: float | None = None
     contention: str | None = None
+    gpu: GpuAt | None = None
 
 
 class Chunk(Strict):

@@ -100,6 +100,9 @@ class Unwatched:
     def mark(self) -> None:
         pass
 
+    def gpu_at(self, start_ns: int, end_ns: int) -> None:
+        return None
+
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         return None
 

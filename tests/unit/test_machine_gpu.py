@@ -1,6 +1,8 @@
 """Device memory and engine time by process: amdgpu fdinfo, NVML and Windows' counters."""
 
+import ctypes
 import os
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +11,12 @@ from typing import Any
 import pytest
 
 from harness.machine import windows_counters
+from harness.machine.d3dkmt import Adapters, Segments
 from harness.machine.drm import compute_memory, parse_fdinfo, process_memory, whole_gpu_memory
+from harness.machine.gpu_state import GpuStates, together
 from harness.machine.gpu_use import DrmEngines, GpuWatch
-from harness.machine.load import GpuUse
-from harness.machine.nvml import Nvml
+from harness.machine.load import GpuState, GpuUse
+from harness.machine.nvml import GpuMemory, Nvml
 
 S = 1_000_000_000
 AMDGPU = """\
@@ -143,7 +147,9 @@ def test_a_machine_without_gpu_counters_says_so() -> None:
 class FakeNvml:
     """Two GPUs as `pynvml` shows them; the second doesn't tell its processes' use."""
 
-    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 1, 0
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    nvmlMemory_v2 = 0x02000028  # noqa: N815
+    reasons = 0x0001
 
     class NVMLError(Exception):
         pass
@@ -169,8 +175,21 @@ class FakeNvml:
     def nvmlDeviceGetGraphicsRunningProcesses(self, handle: int) -> list[Any]:  # noqa: N802
         return [SimpleNamespace(pid=10, usedGpuMemory=1000)]
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
-        return SimpleNamespace(used=5000)
+    def nvmlDeviceGetMemoryInfo(self, handle: int, version: int | None = None) -> Any:  # noqa: N802
+        reserved = 600 if version is None else 0  # the driver's own, by the old call
+        return SimpleNamespace(total=90_000, used=5000 + reserved, free=85_000 - reserved)
+
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        return "NVIDIA H200"
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:  # noqa: N802
+        return 118_500
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:  # noqa: N802
+        return SimpleNamespace(gpu=12 if handle == 0 else 0)
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:  # noqa: N802
+        return self.reasons
 
     def nvmlDeviceGetProcessUtilization(self, handle: int, since: int) -> list[Any]:  # noqa: N802
         if handle == 1:
@@ -181,7 +200,7 @@ class FakeNvml:
         return [SimpleNamespace(pid=p, smUtil=u, timeStamp=t) for p, u, t in new]
 
     def nvmlDeviceGetClockInfo(self, handle: int, which: int) -> int:  # noqa: N802
-        return 1980
+        return {self.NVML_CLOCK_SM: 570, self.NVML_CLOCK_MEM: 3201}[which]
 
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:  # noqa: N802
         return 40 + handle
@@ -197,8 +216,142 @@ def test_nvml_seam() -> None:
     fake.samples.append((11, 80, 300))
     assert nvml.process_use() == {11: pytest.approx(0.8)}
     assert GpuWatch(nvml, None, None).every_s > GpuWatch(None, None, None).every_s
-    assert nvml.clock_mhz() == 1980.0
     assert nvml.temperature_c() == 41.0
+
+
+def test_memory_is_as_nvidia_smi_shows_it_also_with_an_old_library() -> None:
+    assert Nvml(FakeNvml()).memories()[0] == GpuMemory("NVIDIA H200", 90_000, 5000, 85_000)
+
+    class Old(FakeNvml):
+        nvmlMemory_v2 = None  # noqa: N815
+
+    assert Nvml(Old()).memories()[0].used_bytes == 5600
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [(0x1, ("idle",)), (0x44, ("power limit", "heat")), (0, ()), (0x20, ("heat",))],
+)
+def test_what_a_gpu_runs_at_and_what_holds_it_back(bits: int, words: tuple[str, ...]) -> None:
+    fake = FakeNvml()
+    fake.reasons = bits
+    first, second = GpuStates(Nvml(fake), None, Path("/nowhere")).read()
+    assert first == GpuState("NVIDIA H200", "NVML", 570, 3201, 118.5, 0.12, words)
+    assert second.busy == 0.0
+
+
+def test_the_older_name_of_the_call_for_reasons() -> None:
+    class Old(FakeNvml):
+        nvmlDeviceGetCurrentClocksEventReasons = None  # noqa: N815
+
+        def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:  # noqa: N802
+            return 0x4
+
+    assert Nvml(Old()).states()[0].held_by == ("power limit",)
+
+
+def amdgpu(root: Path, card: str, metrics: bytes, **files: str) -> Path:
+    """The folder of an amdgpu card in sysfs: `hwmon` files by name, others with `device_`."""
+    device = root / f"class/drm/{card}/device"
+    hwmon = device / "hwmon/hwmon3"
+    hwmon.mkdir(parents=True, exist_ok=True)
+    (device / "gpu_metrics").write_bytes(metrics)
+    for name, text in files.items():
+        folder = device if name.startswith("device_") else hwmon
+        (folder / name.removeprefix("device_")).write_text(text + "\n")
+    return device
+
+
+def metrics_v3(*residencies: int, gfx_mhz: int = 2900) -> bytes:
+    """A `gpu_metrics` of version 3.0 (Strix Point, Strix Halo): 264 bytes."""
+    blob = bytearray(264)
+    struct.pack_into("<HBB", blob, 0, 264, 3, 0)
+    struct.pack_into("<H", blob, 174, gfx_mhz)
+    struct.pack_into("<7I", blob, 228, *residencies)
+    return bytes(blob)
+
+
+def test_an_apus_clock_and_its_limits_by_what_has_grown(tmp_path: Path) -> None:
+    files = {"device_gpu_busy_percent": "97", "power1_average": "88004000"}
+    files["device_pp_dpm_mclk"] = "0: 400Mhz\n1: 1000Mhz *"
+    amdgpu(tmp_path, "card1", metrics_v3(5, 9, 9, 9, 0, 0, 0), **files)
+    states = GpuStates(None, None, tmp_path)
+    assert states.read() == (GpuState("card1", "amdgpu", 2900.0, 1000.0, 88.004, 0.97, ()),)
+    later = metrics_v3(5, 9, 12, 15, 0, 3, 0, gfx_mhz=1400)
+    amdgpu(tmp_path, "card1", later, freq1_input="1410000000", **files)
+    (state,) = states.read()
+    assert (state.core_mhz, state.held_by) == (1410.0, ("power limit", "heat"))
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [(0, ()), (1 << 4, ("power limit",)), (1 << 36, ("heat",)), ((1 << 64) - 1, None)],
+)
+def test_a_cards_throttle_status(bits: int, words: tuple[str, ...] | None, tmp_path: Path) -> None:
+    blob = bytearray(120)
+    struct.pack_into("<HBB", blob, 0, 120, 1, 3)
+    struct.pack_into("<Q", blob, 112, bits)
+    amdgpu(tmp_path, "card0", bytes(blob), device_gpu_busy_percent="3", freq1_input="500000000")
+    (tmp_path / "class/drm/card0-DP-1/device").mkdir(parents=True)  # a connector is no GPU
+    (state,) = GpuStates(None, None, tmp_path).read()
+    assert (state.core_mhz, state.held_by) == (500.0, words)
+
+
+def test_metrics_of_an_unknown_version_tell_nothing(tmp_path: Path) -> None:
+    amdgpu(tmp_path, "card0", struct.pack("<HBB", 4, 9, 9), device_gpu_busy_percent="3")
+    (state,) = GpuStates(None, None, tmp_path).read()
+    assert (state.core_mhz, state.held_by, state.busy) == (None, None, 0.03)
+
+
+class FakeGdi:
+    """`gdi32` with an adapter and a software device; the structures are filled as Windows would."""
+
+    def __init__(self) -> None:
+        self.closed: list[int] = []
+
+    def D3DKMTEnumAdapters2(self, argument: Any) -> int:  # noqa: N802
+        wanted = argument._obj
+        wanted.count = 2
+        wanted.adapters[0].handle, wanted.adapters[1].handle = 64, 65
+        return 0
+
+    def D3DKMTCloseAdapter(self, argument: Any) -> int:  # noqa: N802
+        self.closed.append(argument._obj.value)
+        return 0
+
+    def D3DKMTQueryAdapterInfo(self, argument: Any) -> int:  # noqa: N802
+        query = argument._obj
+        blob = {
+            3: struct.pack("<3Q", 96 << 30, 0, 16 << 30),
+            8: "AMD Radeon 8060S".encode("utf-16-le"),
+            15: struct.pack("<I", 0x4 if query.handle == 65 else 0x1),
+            61: struct.pack("<IIQ", 0, 0, 2_900_000_000),
+            62: struct.pack("<I4xQ", 0, 1_000_000_000),
+        }.get(query.type)
+        if blob is None:
+            return -1
+        assert len(blob) <= query.size
+        ctypes.memmove(query.data, blob, len(blob))
+        return 0
+
+
+def test_windows_adapters_by_the_graphics_kernel() -> None:
+    fake = FakeGdi()
+    adapters = Adapters(fake)
+    assert adapters.segments() == (Segments("AMD Radeon 8060S", 96 << 30, 16 << 30),)
+    assert adapters.states() == [
+        GpuState("AMD Radeon 8060S", "D3DKMT", core_mhz=2900.0, memory_mhz=1000.0)
+    ]
+    assert fake.closed == [64, 65, 64, 65]
+
+
+def test_looks_are_put_together_by_their_medians() -> None:
+    looks = [
+        (GpuState("a", "NVML", core_mhz=mhz, held_by=held),)
+        for mhz, held in ((1980, ()), (570, ("idle",)), (600, ("idle", "heat")), (585, ("idle",)))
+    ]
+    assert together(looks) == (GpuState("a", "NVML", core_mhz=592.5, held_by=("idle",)),)
+    assert together([]) == ()
 
 
 def test_nvml_that_tells_nothing_is_nothing_readable() -> None:
@@ -218,7 +371,10 @@ def test_nvml_that_tells_nothing_is_nothing_readable() -> None:
     assert nvml.process_memory() == {}
     assert nvml.used_bytes() is None
     assert nvml.process_use() is None
-    assert nvml.clock_mhz() is None
+    assert all(
+        (state.core_mhz, state.power_w, state.busy, state.held_by) == (None,) * 4
+        for state in nvml.states()
+    )
     assert nvml.temperature_c() is None
 
 

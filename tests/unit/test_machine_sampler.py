@@ -2,7 +2,7 @@
 
 import mmap
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 
 from harness.machine.contention import find
 from harness.machine.gpu_use import GpuWatch
-from harness.machine.load import Conditions, GpuUse
+from harness.machine.load import Conditions, GpuState, GpuUse
 from harness.machine.pressure import Pressure, PressureProbe
 from harness.machine.processes import CpuTotals, ProcessTimes, below
 from harness.machine.sampler import Host, Sampler
@@ -125,6 +125,18 @@ def test_others_are_counted_and_named_and_we_are_not(machine: Machine) -> None:
     (reading,) = machine.sampler.readings()
     assert reading.others_cpu_s == pytest.approx(0.7)
     assert [(use.name, use.cpu_s) for use in reading.processes] == [("firefox", pytest.approx(0.7))]
+
+
+def test_many_processes_of_one_name_are_one_cause(machine: Machine) -> None:
+    for index in range(14):
+        machine.table.add(FIREFOX + 10 + index, "sh")
+    machine.second(sh=0.1)
+    readings = machine.sampler.readings()
+    (use,) = readings[0].processes
+    assert (use.name, use.cpu_s) == ("sh", pytest.approx(1.4))
+    found = find(readings, 0, S)
+    assert found is not None
+    assert found.causes[0].message == "sh used 70 % of the CPU (1.40 of 2 cores)"
 
 
 def test_the_servers_tree_is_ours_whenever_it_starts(machine: Machine) -> None:
@@ -279,6 +291,47 @@ def test_a_counter_that_fails_never_raises_and_is_said(machine: Machine) -> None
     assert "some intervals: ValueError: odd counter" in machine.sampler.not_watched()
 
 
+def test_a_reading_holds_the_looks_at_the_gpus_since_the_one_before(machine: Machine) -> None:
+    clocks = iter((1980.0, 600.0, 570.0, 555.0, 1410.0))
+    asked = []
+
+    class FakeStates:
+        def read(self) -> tuple[GpuState, ...]:
+            asked.append(1)
+            return (GpuState("card1", "NVML", core_mhz=next(clocks), held_by=("idle",)),)
+
+    states: Any = FakeStates()
+    host = replace(machine.host(), gpu_states=states)
+    sampler = Sampler(host=host)
+    sampler.mark()
+    for _ in range(2):
+        sampler.look()
+    machine.now_ns += S
+    sampler.mark()
+    machine.now_ns += S
+    sampler.mark()
+    first, second = sampler.readings()
+    assert first.gpu_states[0].core_mhz == 585.0
+    assert second.gpu_states[0].core_mhz == 1410.0
+    assert any("what holds them back (NVML)" in said for said in sampler.watched())
+    assert len(asked) == 5
+
+
+def test_where_no_gpu_tells_none_is_asked_again(machine: Machine) -> None:
+    asked = []
+
+    class Nothing:
+        def read(self) -> tuple[GpuState, ...]:
+            asked.append(1)
+            return ()
+
+    states: Any = Nothing()
+    sampler = Sampler(host=replace(machine.host(), gpu_states=states))
+    for _ in range(3):
+        sampler.look()
+    assert len(asked) == 1
+
+
 def test_what_is_watched_and_what_is_not(machine: Machine) -> None:
     machine.conditions = Conditions(cpu_mhz=3000.0)
     fresh = Machine(conditions=Conditions(cpu_mhz=3000.0), pressure=Pressure(None, None, None))
@@ -290,7 +343,7 @@ def test_what_is_watched_and_what_is_not(machine: Machine) -> None:
     missing = fresh.sampler.not_watched()
     assert "steal time: not told by this system" in missing
     assert "memory stalls: this kernel has no pressure information" in missing
-    assert "GPU clock: not readable" in missing
+    assert "GPU clocks: no GPU with a readable counter here" in missing
     assert any("memory bandwidth" in sentence for sentence in missing)
     assert "steal time" in machine.sampler.watched()
 

@@ -1,8 +1,10 @@
 """The run's load and conditions as a series, and as lines in the report."""
 
-from harness.machine.load import Conditions, Reading
+from dataclasses import replace
+
+from harness.machine.load import Conditions, GpuState, Reading
 from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
-from harness.records.lines import Event, RunRecord
+from harness.records.lines import Event, GpuAt, RunRecord
 from harness.records.metrics import METRICS
 from harness.report.plots.machine import machine_timeline
 from harness.verdicts.judged import Judged
@@ -20,6 +22,15 @@ def reading(second: int, others_cpu_s: float | None, mhz: float | None = 3000.0)
     )
 
 
+def gpus(second: int, *states: tuple[float, float, tuple[str, ...]]) -> Reading:
+    """A reading with a state of each GPU: MHz, busy, what held it."""
+    found = tuple(
+        GpuState(f"card{i}", "NVML", core_mhz=mhz, busy=busy, held_by=held)
+        for i, (mhz, busy, held) in enumerate(states)
+    )
+    return replace(reading(second, 0.0), gpu_states=found)
+
+
 def judged(run: RunRecord) -> Judged:
     bands = {name: metric.band for name, metric in METRICS.items()}
     return Judged(run, judge(run, None, bands), None)
@@ -28,7 +39,8 @@ def judged(run: RunRecord) -> Judged:
 def test_shares_are_of_all_cpus_and_absent_is_none() -> None:
     one, two = series([reading(5, 0.5), reading(6, None, None)])
     assert one == {
-        **dict.fromkeys(("steal_share", "gpu_mhz", "cpu_c", "gpu_c")),
+        **dict.fromkeys(("steal_share", "cpu_c", "gpu_c", "gpu_mhz", "gpu_memory_mhz")),
+        **dict.fromkeys(("gpu_power_w", "gpu_busy", "gpu_held_by")),
         "at_s": 1.0,
         "others_share": 0.25,
         "cpu_mhz": 3000.0,
@@ -36,6 +48,25 @@ def test_shares_are_of_all_cpus_and_absent_is_none() -> None:
     assert two["others_share"] is None
     assert two["cpu_mhz"] is None
     assert series([]) == []
+
+
+def test_the_server_s_gpu_is_the_one_that_works_and_a_window_knows_its_clock() -> None:
+    idle = (210.0, 0.0, ("idle",))
+    readings = [
+        gpus(0, idle, (1980.0, 0.9, ())),
+        gpus(1, idle, (1980.0, 0.8, ())),
+        gpus(2, idle, (570.0, 0.1, ("idle",))),
+    ]
+    watched = Watched()
+    watched._readings = readings
+    watcher = MachineWatcher(None, watched)  # type: ignore[arg-type]
+    assert watcher.gpu_at(0, 2 * 10**9) == GpuAt(counter="NVML", core_mhz=1980.0, held_by=())
+    assert watcher.gpu_at(2 * 10**9, 3 * 10**9) == GpuAt(
+        counter="NVML", core_mhz=570.0, held_by=("idle",)
+    )
+    assert watcher.gpu_at(9 * 10**9, 10 * 10**9) is None
+    assert [p["gpu_mhz"] for p in series(readings)] == [1980.0, 1980.0, 570.0]
+    assert series(readings)[2]["gpu_held_by"] == ["idle"]
 
 
 def test_a_night_is_averaged_down() -> None:
