@@ -15,6 +15,7 @@ import psutil
 
 from harness.errors import ServerError, SetupError
 from harness.serving.client import Client
+from harness.serving.exit_code import ending
 from harness.serving.shapes import inert
 
 LOOPBACK = "127.0.0.1"
@@ -116,13 +117,15 @@ class RunningServer:
     def death(self, doing: str) -> ServerError:
         """The error for a server that died while `doing` something."""
         code, tail = self.exit_code, self.log_tail()
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        if code is None:
-            how = "with its supervisor, harness.serving.supervise, which somebody killed"
+        how, step = "with its supervisor, harness.serving.supervise, which somebody killed", None
+        if code is not None:
+            how, step = (ended := ending(code)).how, ended.next_step
         log = f"its whole log is {self.spec.log_path}"
         where = f"its last lines are below, {log}" if any(tail) else f"its log is empty ({log})"
         return ServerError(
-            f"the server died while {doing} ({how}); {where}", cause="SERVER_DIED", log_tail=tail
+            f"the server died while {doing} ({how}){': ' + step if step else ''}; {where}",
+            cause="SERVER_DIED",
+            log_tail=tail,
         )
 
     def stop(self) -> None:
