@@ -10,6 +10,7 @@ from harness.cli.chosen import settings_for
 from harness.cli.night_run import Plan, run_night
 from harness.cli.output import say
 from harness.errors import SetupError
+from harness.llamacpp.command_line import split_arguments
 from harness.records.night import file_name
 from harness.settings import profile_names, project_root
 
@@ -45,8 +46,6 @@ def night(
 
     Exit code: 0 nothing bad, 1 something failed, 3 a profile measured nothing, 2 not finished.
     """
-    import shlex
-
     root = project_root(Path.cwd())
     known = profile_names(root)
     chosen = profiles or known
@@ -66,7 +65,7 @@ def night(
         root=root,
         results=settings.results.resolve(),
         profiles=tuple(dict.fromkeys(chosen)),
-        arguments=tuple(shlex.split(pytest_args)),
+        arguments=tuple(split_arguments(pytest_args, "--pytest-args")),
         baselines=settings.baselines.resolve(),
         hours=hours,
         wait_lock_s=max(settings.wait_lock_s, LEAST_WAIT_S),

@@ -5,12 +5,11 @@ an arm of a matrix. Flags of the server are merged one by one, whatever their sp
 and `[env]` entry by entry; everything else is replaced.
 """
 
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.errors import SetupError
+from harness.llamacpp.command_line import split_arguments
 from harness.llamacpp.flags import merged, with_dashes
 
 Layer = Mapping[str, Any]
@@ -107,22 +106,10 @@ def _with_arguments(under: Sequence[str], given: object) -> tuple[str, ...]:
 
 def _words(given: object) -> tuple[str, ...]:
     if isinstance(given, str):
-        return tuple(split_arguments(given))
+        return tuple(split_arguments(given, "--server-args"))
     if isinstance(given, list | tuple):
         return tuple(str(word) for word in given)
     raise SetupError(
         f"server_args = {given!r}: expected text such as '-ngl 99 -fa on', a list of words, or a "
         'table such as { ngl = 99, fa = "on" }'
     )
-
-
-def split_arguments(text: str) -> list[str]:
-    """Split `--server-args` as the system's shell would (backslashes are kept on Windows)."""
-    try:
-        return (
-            [w.strip('"') for w in shlex.split(text, posix=False)]
-            if sys.platform == "win32"
-            else shlex.split(text)
-        )
-    except ValueError as error:
-        raise SetupError(f"--server-args {text!r}: {error}; check its quotes") from error
