@@ -194,8 +194,13 @@ def _file_settings(root: Path) -> Mapping[str, Any]:
         if not path.is_file():
             continue
         try:
-            content: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            content: Any = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise SetupError(
+                f"{path} is not UTF-8, as TOML must be ({error.reason}; PowerShell's `>` writes "
+                "UTF-16); save it as UTF-8"
+            ) from error
+        except tomllib.TOMLDecodeError as error:
             raise SetupError(f"{path} is not valid TOML: {error}") from error
         for key in keys:
             content = content.get(key, {})
