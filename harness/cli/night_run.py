@@ -329,11 +329,12 @@ def _judged(plan: Plan, profile: str, run_id: str | None) -> tuple[Judged | None
 
 
 def _last_words(log: Path) -> str:
-    """The last line of a log that says something."""
+    """The last error pytest names in a log, else the last line that says something."""
     if not log.is_file():
         return "not started"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    said = [line.strip() for line in reversed(lines) if line.strip()]
+    return next((line for line in said if line.startswith("ERROR")), (*said, "it said nothing")[0])
 
 
 def _publish(

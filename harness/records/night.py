@@ -34,8 +34,12 @@ class Attempt(Strict):
 
     @property
     def cut_short(self) -> bool:
-        """Whether it did not end by itself: killed, interrupted, out of time."""
-        return self.exit_code not in ENDED_BY_ITSELF
+        """Whether it did not end by itself: killed, interrupted, out of time.
+
+        pytest's code 2 is also that of tests that cannot be imported: then nothing was measured.
+        """
+        ended = self.exit_code in ENDED_BY_ITSELF or (self.exit_code == 2 and self.run_id is None)
+        return not ended
 
 
 class Night(Strict):
@@ -92,7 +96,7 @@ class Result:
     @property
     def nothing_measured(self) -> bool:
         """Whether pytest ended by itself without having measured."""
-        return self.finished and self.exit_code in (3, 4, 5)
+        return self.finished and self.exit_code in (2, 3, 4, 5)
 
 
 def to_be_resumed(nights: Sequence[Night], profile: str) -> bool:
