@@ -26,11 +26,9 @@ def server_pid(url: str) -> int | None:
 
 
 def _is_local(host: str) -> bool:
-    own = {
-        address.address.partition("%")[0]
-        for addresses in psutil.net_if_addrs().values()
-        for address in addresses
-    }
+    own: set[str] = set()
+    with contextlib.suppress(psutil.Error, OSError, RuntimeError):  # not all systems tell
+        own = {a.address.partition("%")[0] for all_ in psutil.net_if_addrs().values() for a in all_}
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError:

@@ -1,13 +1,17 @@
 """One run a machine: a host-wide lock that names its holder and vanishes with it."""
 
+import contextlib
 import json
 import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from harness.errors import LockedError, SetupError
@@ -17,9 +21,12 @@ LOCK_VARIABLE = "HARNESS_LOCK_FILE"
 
 def lock_path() -> Path:
     """The lock's file: `$HARNESS_LOCK_FILE`, else one for the whole machine."""
-    return Path(
-        os.environ.get(LOCK_VARIABLE) or Path(tempfile.gettempdir(), "longctx-harness.lock")
-    )
+    if own := os.environ.get(LOCK_VARIABLE):
+        return Path(own)
+    shared = os.environ.get("PROGRAMDATA")
+    if sys.platform == "win32" and shared:  # each user has a temporary folder of his own there
+        return Path(shared, "longctx-harness", "machine.lock")
+    return Path(tempfile.gettempdir(), "longctx-harness.lock")
 
 
 def servers_folder() -> Path:
@@ -40,6 +47,8 @@ def machine_lock(doing: str, *, wait_s: float = 0.0) -> Iterator[None]:
     holder = path.with_name(path.name + ".holder.json")
     lock = FileLock(path, mode=0o666)
     try:
+        if sys.platform == "win32":
+            _open_to_all_users(path.parent)
         lock.acquire(timeout=max(wait_s, 0.0))
     except Timeout as error:
         raise LockedError(
@@ -62,9 +71,36 @@ def machine_lock(doing: str, *, wait_s: float = 0.0) -> Iterator[None]:
         lock.release()
 
 
+def _open_to_all_users(folder: Path) -> None:
+    """Windows: what one user makes in a new folder there, others and services may write, too."""
+    if folder.is_dir():
+        return
+    folder.mkdir(parents=True)
+    authenticated = "*S-1-5-11:(OI)(CI)M"  # by number: the name is another one in each language
+    with contextlib.suppress(OSError):
+        subprocess.run(  # noqa: S603 - the system's own tool
+            ["icacls", str(folder), "/grant", authenticated],  # noqa: S607
+            capture_output=True,
+            check=False,
+        )
+
+
+def holder() -> str | None:
+    """Who holds the machine, as its note says; `None` if nobody does."""
+    path = lock_path()
+    try:
+        facts = json.loads(path.with_name(path.name + ".holder.json").read_text(encoding="utf-8"))
+        return _sentence(facts) if psutil.pid_exists(int(facts["pid"])) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _sentence(facts: Mapping[str, object]) -> str:
+    return f"pid {facts['pid']}, since {facts['started']}, {facts['doing']}"
+
+
 def _describe(holder: Path) -> str:
     try:
-        facts = json.loads(holder.read_text(encoding="utf-8"))
-        return f"pid {facts['pid']}, since {facts['started']}, {facts['doing']}"
+        return _sentence(json.loads(holder.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
         return "its holder did not leave a note"

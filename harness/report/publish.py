@@ -53,7 +53,8 @@ def publish(
                 file.write(text.encode()[:MAX_SUMMARY_BYTES])
             yield f"job summary: {job}"
     except (OSError, StoreError) as error:
-        yield f"no report written: {error}"
+        where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        yield f"no report written: {getattr(error, 'strerror', None) or error}{where}"
 
 
 def judged(record: RunRecord, settings: Settings) -> Judged:

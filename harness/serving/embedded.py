@@ -166,6 +166,21 @@ def _params(options: dict[str, Any]) -> Any:
     return params
 
 
+def _find_runtime() -> None:
+    """Windows: Microsoft's runtimes as `msvc-runtime` brings them, beside the environment's root.
+
+    PATH is not searched for what an extension module needs.
+    """
+    if sys.platform == "win32":
+        os.add_dll_directory(sys.prefix)
+
+
+RUNTIME = (
+    "it needs Microsoft's Visual C++ runtime: `pip install msvc-runtime`, or install the Visual "
+    "C++ Redistributable (x64)"
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until the process is stopped."""
     options = {k: v for k, v in vars(parser().parse_args(argv)).items() if v is not None}
@@ -176,7 +191,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Bound threads do not wander between cores: the spread of generation speed between groups of
     # repeats fell from 3.1 to 1.6 % (2 cores, reference model). Read when OpenMP starts.
     os.environ.setdefault("OMP_PROC_BIND", "true")
-    import xllamacpp
+    try:
+        _find_runtime()
+        import xllamacpp
+    except ImportError as error:
+        step = f"; {RUNTIME}" if sys.platform == "win32" else ""
+        print(f"embedded server: xllamacpp cannot be loaded: {error}{step}", file=sys.stderr)
+        return 1
 
     try:
         server = xllamacpp.Server(_params(options))

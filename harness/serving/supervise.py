@@ -61,6 +61,8 @@ def main(argv: list[str]) -> int:
                 stderr=subprocess.STDOUT,
                 preexec_fn=_prepare_child if os.name == "posix" else None,
                 start_new_session=os.name == "posix",
+                # Ctrl+C is for the run; a server in the console's group would take it, too.
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
             _say({"error": f"{error.strerror or error}"})
