@@ -20,7 +20,9 @@ from harness.llamacpp.cost import (
 from harness.llamacpp.layers import active_parameters, model_layers
 from harness.records.lines import Chunk
 
-RECORDED = json.loads((Path(__file__).parent / "data" / "prefill_curves.json").read_text())
+RECORDED = json.loads(
+    (Path(__file__).parent / "data" / "prefill_curves.json").read_text(encoding="utf-8")
+)
 
 REPORT_TOK_S = 350.0  # on short prompts
 REPORT_MIN = (21.0, 24.0)  # at 131,072 tokens

@@ -145,7 +145,7 @@ def test_a_speculating_servers_log_mtp_cache_in_f16_and_states_to_roll_back() ->
         ssm__group_count=2,
         ssm__conv_kernel=4,
     )
-    log = scan((LOGS / "b10434_mtp_v4.log").read_text().splitlines())
+    log = scan((LOGS / "b10434_mtp_v4.log").read_text(encoding="utf-8").splitlines())
     theory = kv_theory(
         tiny, 16_384, "q8_0", "q8_0", speculative_mtp=True, n_rs_seq=log.settings["n_rs_seq"]
     )

@@ -11,13 +11,14 @@ from harness.llamacpp.log_patterns import PATTERNS
 
 LOGS = Path(__file__).parent / "data" / "logs"
 WORDINGS = [
-    line.split("\t") for line in (LOGS.parent / "log_wordings.tsv").read_text().splitlines()
+    line.split("\t")
+    for line in (LOGS.parent / "log_wordings.tsv").read_text(encoding="utf-8").splitlines()
 ]
 """Code, reason ("-" for a note) and a line as sources and public reports word it."""
 
 
 def read(name: str) -> LogFindings:
-    return scan((LOGS / f"{name}.log").read_text().splitlines())
+    return scan((LOGS / f"{name}.log").read_text(encoding="utf-8").splitlines())
 
 
 def texts(findings: LogFindings) -> list[str]:

@@ -113,7 +113,7 @@ def test_a_job_summary_and_a_page_write_themselves(tmp_path: Path) -> None:
         publish([run], settings, tmp_path / "new" / "r.html", {"GITHUB_STEP_SUMMARY": str(job)})
     )
     assert [s.split(":")[0] for s in said] == ["report", "job summary"]
-    assert job.read_text().startswith("before\n## ⚪ NO_BASELINE")
+    assert job.read_text(encoding="utf-8").startswith("before\n## ⚪ NO_BASELINE")
     assert "NO_BASELINE" in (tmp_path / "new" / "r.html").read_text(encoding="utf-8")
 
 
