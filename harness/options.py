@@ -1,5 +1,7 @@
 """The command-line options that pytest takes for a run."""
 
+import re
+
 import pytest
 
 _OPTIONS: tuple[tuple[str, str, str, str], ...] = (
@@ -88,4 +90,16 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_const",
         const=False,
         help="INCONCLUSIVE and NO_BASELINE skip, also when CI=true",
+    )
+
+
+_ASKING = ("ctx_tokens", "depths", "profile", "matrix", "heatmap", "fuzz_examples", "harder")
+"""Options that ask for a measurement, be it without `-m`."""
+
+
+def asks_to_measure(config: pytest.Config) -> bool:
+    """Whether `-m` selects measured tests by name, or an option speaks of a measurement."""
+    selected = re.sub(r"\bnot\s+(\w+|\([^)]*\))", "", config.getoption("markexpr", "") or "")
+    return bool(re.search(r"\b(long|smoke)\b", selected)) or any(
+        config.getoption(f"harness_{dest}") is not None for dest in _ASKING
     )

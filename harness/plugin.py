@@ -6,19 +6,23 @@ It is loaded into every pytest run where the package is installed, so whatever m
 
 from __future__ import annotations
 
+import importlib
 import re
 import signal
 import threading
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.errors import HarnessError
-from harness.options import SETTINGS_OPTIONS, add_options
+from harness.options import SETTINGS_OPTIONS, add_options, asks_to_measure
 from harness.settings import Settings, load, project_root
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.measuring.campaign import Campaign
     from harness.measuring.ladder import Ladder, Probe
     from harness.measuring.matrix import ArmRuns
@@ -97,6 +101,42 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     ):
         if arms and fixture in names:
             metafunc.parametrize(fixture, [str(a.arm) for a in arms], indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
+def measured_tests(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Measured tests run when asked for, and then also where there are none; never with `-n`."""
+    measured = [item for item in items if _measures(item)]
+    if asks_to_measure(config):
+        if not measured and config.args_source is not pytest.Config.ArgsSource.ARGS:
+            items += _own_suite(session)
+    elif unasked := [item for item in measured if not _is_named(item, config)]:
+        items[:] = [item for item in items if item not in unasked]
+        config.hook.pytest_deselected(items=unasked)
+    for item in items if _is_worker(config) else ():
+        if _measures(item):
+            item.add_marker(pytest.mark.skip(reason=ONE_PROCESS))
+
+
+def _measures(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("long") or item.get_closest_marker("smoke"))
+
+
+def _is_named(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether the command line names its file."""
+    at = config.invocation_params.dir
+    return item.path in [at / arg.partition("::")[0] for arg in config.args]
+
+
+def _own_suite(session: pytest.Session) -> Iterator[pytest.Item]:
+    """The suite that comes with the package, for a folder that has no such tests of its own."""
+    suite = importlib.import_module("harness.suite")
+    path = Path(str(suite.__file__))
+    module = pytest.Module.from_parent(session, path=path, nodeid="harness.suite")
+    module.obj = suite
+    yield from (item for item in session.genitems(module) if isinstance(item, pytest.Item))
 
 
 @pytest.hookimpl(trylast=True)
@@ -203,8 +243,6 @@ def _is_worker(config: pytest.Config) -> bool:
 def _campaign(request: pytest.FixtureRequest) -> Campaign:
     """The campaign a fixture is asked of: that of its arm, where a matrix is measured."""
     config = request.config
-    if _is_worker(config):
-        pytest.fail(ONE_PROCESS, pytrace=False)
     if (arms := config.stash.get(ARM_RUNS, None)) is None:
         return config.stash[CAMPAIGN]
     try:
