@@ -11,6 +11,7 @@ from harness.cli.arguments import baselines_folder, profile_name, results_folder
 from harness.cli.baseline import baseline
 from harness.cli.chosen import run_named, settings_for
 from harness.cli.compare import compare
+from harness.cli.doctor import doctor
 from harness.cli.history import history
 from harness.cli.night import night
 from harness.cli.output import fail, say, terminal
@@ -47,7 +48,7 @@ def main() -> None:
     """
 
 
-for command in (baseline, compare, export, history, import_, night, plan, report, schema):
+for command in (baseline, compare, doctor, export, history, import_, night, plan, report, schema):
     main.add_command(command)
 
 

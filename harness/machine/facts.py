@@ -5,15 +5,17 @@ Whatever cannot be read is left out; nothing here raises or takes long (tools ge
 
 import contextlib
 import os
-import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import psutil
+
 from harness.machine import system_text as parse
 from harness.machine.conditions import ConditionsProbe
+from harness.machine.rivals import by_command, by_name, runs_a_script
 
 _PATIENCE_S = 1.0
 _PACKAGES = {
@@ -189,6 +191,13 @@ def _text(path: Path) -> str:
     return ""
 
 
-def system_name() -> str:
-    """The system as people call it."""
-    return platform.platform(terse=True)
+def other_servers() -> tuple[str, ...]:
+    """Inference servers and benchmarks that run now, by name and process id."""
+    found = []
+    for process in psutil.process_iter(["name"]):
+        name = str(process.info["name"] or "")
+        with contextlib.suppress(psutil.Error, OSError):
+            rival = by_name(name) or (runs_a_script(name) and by_command(process.cmdline()))
+            if rival:
+                found.append(f"{rival} (pid {process.pid})")
+    return tuple(found)
