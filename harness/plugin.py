@@ -104,7 +104,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
-def measured_tests(
+def pytest_collection_of_measured(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Measured tests run when asked for, and then also where there are none; never with `-n`."""

@@ -303,7 +303,7 @@ def _results(plan: Plan, night: Night) -> tuple[list[Result], dict[str, Judged]]
         if run is not None:
             runs[profile] = run
         elif not said:
-            said = _last_words(plan.file(profile, ".log"))
+            said = last_words(plan.file(profile, ".log"))
         results.append(
             Result(
                 profile=profile,
@@ -328,7 +328,7 @@ def _judged(plan: Plan, profile: str, run_id: str | None) -> tuple[Judged | None
         return None, str(error)
 
 
-def _last_words(log: Path) -> str:
+def last_words(log: Path) -> str:
     """The last error pytest names in a log, else the last line that says something."""
     if not log.is_file():
         return "not started"

@@ -22,6 +22,7 @@ def repo(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
     for name in ("CI", "LLAMA_SERVER", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HARNESS_LOCK_FILE", str(pytester.path / "lock"))
+    monkeypatch.setenv("PYTHONUTF8", "1")  # its output is read as UTF-8
     pytester.makepyfile(test_llm=SUITE)
     pytester.makeini("[pytest]\n")
     return pytester
@@ -159,3 +160,35 @@ def test_the_plugin_alone_imports_nothing_that_measures(repo: pytest.Pytester) -
         "    assert not late & set(sys.modules)\n",
     )
     assert repo.runpytest_subprocess("-q").ret == 0
+
+
+def test_a_folder_without_tests_is_offered_the_suite(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_other="def test_one(): pass")
+    for asked in (("-m", "long"), ("--ctx", "2048")):
+        result = pytester.runpytest_subprocess("--collect-only", "-q", "--ctx=2048", *asked)
+        assert "harness.suite::test_retrieval[2048]" in result.outlines
+    assert "test_other.py::test_one" in result.outlines  # --ctx alone leaves the others in
+
+
+@pytest.mark.parametrize("asked", [(), ("-m", "not long"), ("--results=r",), ("test_other.py",)])
+def test_it_is_not_where_nobody_asks(pytester: pytest.Pytester, asked: tuple[str, ...]) -> None:
+    pytester.makepyfile(test_other="def test_one(): pass")
+    assert "suite" not in pytester.runpytest_subprocess("--co", "-q", *asked).stdout.str()
+
+
+def test_one_s_own_measured_tests_run_when_asked_for_or_named(repo: pytest.Pytester) -> None:
+    repo.makepyfile(test_other="def test_one(): pass")
+    assert "test_llm" not in repo.runpytest_subprocess("--co", "-q").stdout.str()
+    for asked in (("-m", "long", "--ctx=2048"), ("test_llm.py", "--depths=2048")):
+        text = repo.runpytest_subprocess("--co", "-q", *asked).stdout.str()
+        assert "test_llm.py::test_retrieval[2048]" in text
+        assert "harness.suite::" not in text
+
+
+def test_workers_of_xdist_skip_what_is_measured(repo: pytest.Pytester) -> None:
+    pytest.importorskip("xdist", reason="needs pytest-xdist")
+    repo.makepyfile(test_other="def test_one(): pass")
+    result = repo.runpytest_subprocess("--ctx=2048", "-n", "1")
+    counts = result.parseoutcomes()
+    assert (counts["passed"], counts.get("failed"), counts.get("errors")) == (1, None, None)
+    assert counts["skipped"] > 5

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
-from harness.cli.night_run import BOOKS, FOLDER
+from harness.cli.night_run import BOOKS, FOLDER, last_words
 from harness.records.night import (
     Attempt,
     Night,
@@ -20,10 +20,10 @@ from harness.records.outcomes import Outcome
 from harness.report.night import night_issue, night_summary
 
 
-def night(*attempts: tuple[str, int | None], name: str = "n1") -> Night:
+def night(*attempts: tuple[str, int | None], name: str = "n1", run: str | None = "r") -> Night:
     books = Night(name=name, started_at=name, profiles=("one", "two"))
     for profile, code in attempts:
-        books = books.begun(Attempt(profile=profile, started_at="now")).ended("now", code, None)
+        books = books.begun(Attempt(profile=profile, started_at="now")).ended("now", code, run)
     return books
 
 
@@ -43,6 +43,23 @@ def test_a_session_that_ended_by_itself_is_done(code: int) -> None:
 def test_a_session_that_was_cut_short_is_gone_on_with(code: int | None) -> None:
     assert not night(("one", code)).done("one")
     assert to_be_resumed([night(("one", code))], "one")
+
+
+def test_tests_that_cannot_be_imported_have_measured_nothing_and_are_not_gone_on_with() -> None:
+    books = night(("one", 2), run=None)
+    assert books.done("one")
+    assert not to_be_resumed([books], "one")
+    assert exit_code([result(None, 2)]) == 3
+
+
+def test_the_error_is_a_log_s_last_word_not_pytest_s_closing_line(tmp_path: Path) -> None:
+    log = tmp_path / "one.log"
+    log.write_text(
+        "E   AttributeError: x\n= short test summary =\nERROR tests/a.py - AttributeError: x\n"
+        "!!! Interrupted: 1 error during collection !!!\n5 skipped, 1 error in 10.83s\n",
+        encoding="utf-8",
+    )
+    assert last_words(log) == "ERROR tests/a.py - AttributeError: x"
 
 
 def test_only_the_last_attempt_of_all_nights_counts() -> None:

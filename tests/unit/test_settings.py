@@ -97,6 +97,16 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path, given: dict[str, object],
     assert "\n" not in str(caught.value)
 
 
+def test_a_byte_order_mark_is_read_and_utf_16_is_named(tmp_path: Path) -> None:
+    """As PowerShell 5.1 writes them: Set-Content -Encoding UTF8, and `>`."""
+    file = tmp_path / "harness.toml"
+    file.write_bytes(b'\xef\xbb\xbfctx = "4K"\n')
+    assert load({}, tmp_path, {}).ctx_tokens == 4096
+    file.write_bytes('ctx = "4K"\n'.encode("utf-16"))
+    with pytest.raises(SetupError, match="is not UTF-8, as TOML must be"):
+        load({}, tmp_path, {})
+
+
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "harness.toml").write_text("ctx = ", encoding="utf-8")
     with pytest.raises(SetupError, match=r"harness\.toml is not valid TOML"):
