@@ -41,9 +41,9 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECA
 def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
     """Say what a run would need: memory by part, single buffers, and time.
 
-    Starts the server at that context, generates a little, and reads a short text (at most 2 % of
-    the budget, or of the forecast); nothing is recorded. Exit code: 0 nothing speaks against the
-    run, 1 something does.
+    Starts the server at that context, generates a little, and reads a short text (2 seconds, or 2 %
+    of the forecast where that is more; at most a tenth of the budget); nothing is recorded.
+    Exit code: 0 nothing speaks against the run, 1 something does.
     """
     settings = load({k: v for k, v in options.items() if v is not None}, project_root(Path.cwd()))
     limit_bytes = None if max_buffer is None else size_bytes(max_buffer)

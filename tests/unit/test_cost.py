@@ -139,6 +139,23 @@ def test_the_interval_narrows_with_chunks_and_widens_with_noise() -> None:
     assert width(16_384, 0.01) < width(16_384, 0.15)
 
 
+@pytest.mark.parametrize(("batch", "seen"), [(512, 8192), (2048, 16_384), (8192, 32_768)])
+def test_the_interval_holds_at_eight_percent_noise(batch: int, seen: int) -> None:
+    held = 0
+    for seed in range(100):
+        chunks = climb(1000 / REPORT_TOK_S, 6e-5, 131_072, batch=batch, noise=0.08, seed=seed)
+        forecast = fitted([c for c in chunks if c.end_tokens <= seen]).predict_ms(0, 131_072)
+        held += forecast.low_ms <= sum(c.ms for c in chunks) <= forecast.high_ms
+    assert held >= 90
+
+
+def test_a_forecast_far_beyond_what_was_read_is_wide_also_without_noise() -> None:
+    model = fitted(report_climb(22, 16_384))
+    near, far = model.predict_ms(0, 16_384), model.predict_ms(0, 1_048_576)
+    assert near.high_ms / near.low_ms < 1.15
+    assert far.high_ms / far.low_ms > 2.5
+
+
 def test_no_usable_chunk_no_model() -> None:
     assert fit([]) is None
     assert fit([Chunk(start_tokens=0, end_tokens=32, ms=0.0)]) is None
