@@ -28,7 +28,8 @@ class Samples(Strict):
     `chunks` is the prefill curve of the rung's own span (repeated readings of the same span
     reduced to their median) and `prefill_tok_s` the rates of whole readings of that span;
     `generation_tok_s`, `ttft_ms` (warm) and `memory_gib` are samples;
-    `retrieval` is (right answers, answers asked for, right controls, controls asked for).
+    `retrieval` is (right answers, answers asked for, right controls, controls asked for) and
+    `needles` the same by needle: (right, asked) of each, in whatever order it was asked for.
     """
 
     chunks: tuple[Chunk, ...] = ()
@@ -37,6 +38,7 @@ class Samples(Strict):
     ttft_ms: tuple[float, ...] = ()
     memory_gib: tuple[float, ...] = ()
     retrieval: tuple[int, int, int, int] = (0, 0, 0, 0)
+    needles: tuple[tuple[int, int], ...] = ()
     cold_ttft_ms: float | None = None
 
 
@@ -74,6 +76,7 @@ def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
             sum(a.control_right for a in rung.counted_asks),
             len(rung.counted_asks),
         ),
+        needles=_by_needle(rung.counted_asks),
         cold_ttft_ms=rung.cold_ttft_ms,
     )
 
@@ -132,6 +135,28 @@ def prefill_rate(prefill: Prefill) -> float | None:
     if elapsed <= 0 or prefill.new_tokens <= 0:
         return None
     return prefill.new_tokens / elapsed * 1e3
+
+
+def _by_needle(asks: Iterable[AskRecord]) -> tuple[tuple[int, int], ...]:
+    """(right, asked) of each needle; the orders of asking ask for the same ones.
+
+    Empty where an ask does not say what it expected.
+    """
+    found: dict[str, list[int]] = {}
+    for ask in asks:
+        needles = [
+            (ask.given.get(number) != code, code)
+            for number, code in ask.expected.items()
+            if number != ask.control_number
+        ]
+        if len(needles) != ask.needles_asked:
+            return ()
+        # Two codes for one question count as wrong, though the record keeps the first of them.
+        for place, (_, code) in enumerate(sorted(needles)):
+            of_needle = found.setdefault(code, [0, 0])
+            of_needle[0] += place < ask.needles_right
+            of_needle[1] += 1
+    return tuple((right, asked) for _, (right, asked) in sorted(found.items()))
 
 
 def _curve(prefills: Iterable[Prefill], start: int) -> tuple[Chunk, ...]:

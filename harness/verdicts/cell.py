@@ -18,6 +18,7 @@ NEXT_STEPS: dict[str, str] = {
     "improved": "if it stays, accept it with `harness baseline update`, so that its loss is seen",
     "noise": "run it again on a quiet machine, or accept more baseline runs",
     "too_few": "raise --repeats, lower the server's -b for a finer curve, or run it again",
+    "few_needles": "run it again; with more accepted runs fewer lost needles decide",
     "pace": "run it again when the machine is back at its pace, or accept new runs at this one",
     "contention": "stop what is named, or start with --wait-quiet SECONDS, and run it again",
     "leak": "report it with the record and the server's log; restart the server until it is mended",

@@ -1,14 +1,31 @@
-"""Shares of right answers compared: Newcombe's interval of the difference, and the rule on it."""
+"""Shares of right answers compared: Newcombe's interval of the difference, and the rules on them.
 
+Answers of their own (a heatmap's, a fuzz's) are counted one by one. On the ladder the same needles
+are asked for in several orders, and at temperature 0 the answers are mostly alike: there the unit
+is the needle, and the tests are exact for answers that are alike and for such as are not.
+"""
+
+import itertools
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import stats
 
-from harness.verdicts.stats import MIN_SAMPLES, Decision, Unjudgeable
+from harness.verdicts.stats import MIN_SAMPLES, RUN_LEVEL, Decision, Unjudgeable, significant_in_run
 
 CONFIDENCE = 0.95
 """Shares of right answers have no band around them, so their interval alone keeps noise away."""
+
+
+ONE_RUNG_SHARE = 0.7
+"""How much of the level goes to needles lost at one rung; the rest to those lost at any."""
+_ERROR_RATES = np.linspace(0.0, 0.6, 601)
+
+Needles = Sequence[tuple[int, int]]
+"""(right, asked) of each needle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,115 @@ def decide_proportion(estimate: ProportionEstimate) -> Decision:
     if estimate.low > 0.0:
         return "IMPROVED"
     return "PASS" if estimate.difference >= 0.0 else "UNDECIDED"
+
+
+@dataclass(frozen=True, slots=True)
+class NeedlesDecision:
+    """What a rung's needles show, and how likely as much is when nothing changed."""
+
+    decision: Decision
+    p_no_change: float
+
+
+def decide_needles(rungs: Sequence[tuple[Needles, Needles]]) -> tuple[NeedlesDecision, ...]:
+    """Judge all rungs of a run at once, each by its needles and those of the accepted runs.
+
+    REGRESSED or IMPROVED are named so that of unchanged runs at most one in a hundred has a rung
+    called worse, whatever share of needles the model finds. A share that is no smaller passes; a
+    smaller one that chance may have made is UNDECIDED.
+
+    Where every needle of every accepted run was right in every order, what counts is how many are
+    lost now: as likely as the error rate makes it under which such a baseline and such a loss
+    come together most easily. Else each rung is tested, and each with all deeper ones, by Fisher's
+    exact test carried over to needles that are right in some orders (all ways to deal the needles
+    out to the two sides), under Holm's correction.
+    """
+    sides = [(_shares(now, base), _shares(base, now)) for now, base in rungs]
+    if all(right == asked for _, base in rungs for right, asked in base):
+        return _against_exact(sides)
+    rises = [sum(now) * len(base) - sum(base) * len(now) for now, base in sides]
+    chances = _chances(sides)
+    fell = _named([few for few, _ in chances], [rise < 0 for rise in rises])
+    rose = _named([many for _, many in chances], [rise > 0 for rise in rises])
+    found = []
+    for rung, rise in enumerate(rises):
+        decision: Decision = "PASS" if rise >= 0 else "UNDECIDED"
+        decision = "REGRESSED" if rung in fell else "IMPROVED" if rung in rose else decision
+        found.append(NeedlesDecision(decision, min(1.0, 2.0 * min(chances[rung]))))
+    return tuple(found)
+
+
+def _named(chances: Sequence[float], moved: Sequence[bool]) -> set[int]:
+    """Which rungs are beyond chance: alone, else those that moved in the shortest deep stretch."""
+    rungs, beyond = len(moved), significant_in_run(chances)
+    if any(beyond[:rungs]):
+        return {rung for rung in range(rungs) if beyond[rung]}
+    begins = max((n for n, named in enumerate(beyond[rungs:]) if named), default=rungs)
+    return {rung for rung in range(begins, rungs) if moved[rung]}
+
+
+def _against_exact(sides: Sequence[tuple[list[int], list[int]]]) -> tuple[NeedlesDecision, ...]:
+    """The rule where the accepted runs have no wrong answer: see `decide_needles`."""
+    lost = [sum(score < base[0] for score in now) for now, base in sides]
+    asked, known = (sum(len(side[k]) for side in sides) for k in (0, 1))
+    p = _lost_by_chance(sum(lost), asked, known) / (1.0 - ONE_RUNG_SHARE)
+    if sum(map(bool, lost)) == 1:  # then the other rungs of this run are further right needles
+        count, of = next((n, len(now)) for n, (now, _) in zip(lost, sides, strict=True) if n)
+        alone = _lost_by_chance(count, of, known + asked - of) * len(sides)
+        p = min(p, alone / ONE_RUNG_SHARE)
+    p = min(p, 1.0)
+    worse: Decision = "REGRESSED" if p <= RUN_LEVEL else "UNDECIDED"
+    return tuple(NeedlesDecision(worse if n else "PASS", p if n else 1.0) for n in lost)
+
+
+def _lost_by_chance(lost: int, asked: int, known: int) -> float:
+    """Chance of `known` right needles and then `lost` or more of `asked`, at the worst error rate.
+
+    The same bound on a p-value that Barnard's and Boschloo's tests use: the largest over what is
+    not known, here the error rate.
+    """
+    chances = (1.0 - _ERROR_RATES) ** known * stats.binom.sf(lost - 1, asked, _ERROR_RATES)
+    return float(np.max(chances))
+
+
+def _shares(needles: Needles, others: Needles) -> list[int]:
+    """Right answers of each needle, all over one denominator."""
+    whole = math.lcm(*(asked for _, asked in (*needles, *others)))
+    return [right * whole // asked for right, asked in needles]
+
+
+def _chances(sides: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, float]]:
+    """Chance of so few right in this run, and of so many, if the needles were dealt out at random.
+
+    Of each rung; then of those from each rung to the deepest, beginning with all of them. Exact, by
+    counting all ways to deal out each rung's needles.
+    """
+    dealt = [_dealt(now, base) for now, base in sides]
+    groups = [[n] for n in range(len(sides))]
+    groups += [list(range(n, len(sides))) for n in range(len(sides) - 1)]
+    found = []
+    for group in groups:
+        ways = Counter({0: 1})
+        for rung in group:
+            both: Counter[int] = Counter()
+            for (a, m), (b, n) in itertools.product(ways.items(), dealt[rung].items()):
+                both[a + b] += m * n
+            ways = both
+        seen, every = sum(sum(sides[rung][0]) for rung in group), ways.total()
+        few = sum(number for total, number in ways.items() if total <= seen)
+        many = sum(number for total, number in ways.items() if total >= seen)
+        found.append((few / every, many / every))
+    return found
+
+
+def _dealt(now: Sequence[int], base: Sequence[int]) -> Counter[int]:
+    """How many ways there are to draw as many needles as `now` has, by the sum of their scores."""
+    drawn = [Counter({0: 1}), *(Counter[int]() for _ in now)]
+    for score in (*now, *base):
+        for count in range(len(now), 0, -1):
+            for total, number in drawn[count - 1].items():
+                drawn[count][total + score] += number
+    return drawn[-1]
 
 
 def _wilson(successes: int, trials: int, confidence: float) -> tuple[float, float]:

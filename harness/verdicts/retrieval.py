@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.questions.needles import ORDERS
 from harness.records.baseline import Baseline
 from harness.records.lines import Rung
 from harness.records.metrics import RETRIEVAL
-from harness.records.samples import Samples
+from harness.records.samples import Samples, samples_of
 from harness.verdicts.cell import (
     CellVerdict,
     absence,
@@ -15,13 +16,33 @@ from harness.verdicts.cell import (
     no_baseline,
     unfinished,
 )
-from harness.verdicts.proportions import decide_proportion, proportion_estimate
+from harness.verdicts.proportions import (
+    Needles,
+    NeedlesDecision,
+    ProportionEstimate,
+    decide_needles,
+    decide_proportion,
+    proportion_estimate,
+)
 from harness.verdicts.stats import Unjudgeable
 
 
-def judge_retrieval(
+def judge_retrieval(rungs: Sequence[Rung], baseline: Baseline | None) -> dict[int, CellVerdict]:
+    """Every rung's answers judged, by depth; the rungs share one chance of a false alarm."""
+    mine = {rung.depth: samples_of(rung) for rung in rungs}
+    runs = {d: baseline.samples(d) if baseline is not None else [] for d in mine}
+    cells = {r.depth: _answered(r, mine[r.depth], runs[r.depth], baseline) for r in rungs}
+    open_ = [depth for depth, cell in cells.items() if cell.outcome == "PASS"]
+    sides = [(_needles([mine[depth]]), _needles(runs[depth])) for depth in open_]
+    for depth, side, found in zip(open_, sides, decide_needles(sides), strict=True):
+        cells[depth] = _decided(cells[depth], mine[depth], runs[depth], side, found)
+    return cells
+
+
+def _answered(
     rung: Rung, mine: Samples, runs: Sequence[Samples], baseline: Baseline | None
 ) -> CellVerdict:
+    """What can be said without the other rungs; PASS where the answers remain to be compared."""
     right, asked, controls_right, controls = mine.retrieval
     cell = CellVerdict(
         rung.depth, RETRIEVAL, "PASS", None, "", measured=float(right) if asked else None
@@ -39,30 +60,56 @@ def judge_retrieval(
             continue
         if any(reason in ask.invalid for ask in rung.counted_asks):
             return replace(cell, outcome="INVALID", code=code, message=f"{said}: {text}")
+    if not sum(run.retrieval[1] for run in runs):
+        return replace(no_baseline(cell, baseline), message=f"{said}; {absence(baseline)}")
+    return replace(cell, message=said)
+
+
+def _decided(
+    cell: CellVerdict,
+    mine: Samples,
+    runs: Sequence[Samples],
+    needles: tuple[Needles, Needles],
+    found: NeedlesDecision,
+) -> CellVerdict:
+    right, asked, *_ = mine.retrieval
     base_right = sum(run.retrieval[0] for run in runs)
     base_asked = sum(run.retrieval[1] for run in runs)
-    if not base_asked:
-        return replace(no_baseline(cell, baseline), message=f"{said}; {absence(baseline)}")
-    cell = replace(cell, baseline=base_right / base_asked * asked)
-    estimate = proportion_estimate(right, asked, base_right, base_asked)
-    if isinstance(estimate, Unjudgeable):
-        return replace(
-            cell, outcome="INCONCLUSIVE", code="too_few", message=f"{said}; {estimate.reason}"
-        )
+    counts = [n for side in needles for n in (round(sum(r / of for r, of in side)), len(side))]
+    estimate = proportion_estimate(*counts)
     cell = replace(
         cell,
-        change=estimate.difference,
-        low=estimate.low,
-        high=estimate.high,
+        message=f"{cell.message}; baseline {base_right}/{base_asked}",
+        baseline=base_right / base_asked * asked,
+        change=right / asked - base_right / base_asked,
         n_current=asked,
         n_baseline=base_asked,
+        p_no_change=found.p_no_change,
     )
-    decision = decide_proportion(estimate)
-    said = f"{said}; baseline {base_right}/{base_asked}"
-    if decision == "UNDECIDED":
-        return replace(cell, outcome="INCONCLUSIVE", code="noise", message=said)
-    outcome_code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
-    return replace(cell, outcome=decision, code=outcome_code, message=said)
+    if found.decision in ("REGRESSED", "UNDECIDED") and isinstance(estimate, ProportionEstimate):
+        now, base = (f"{sum(r == of for r, of in side)} of {len(side)}" for side in needles)
+        lost = f"{now} needles right in every order, {base} in the baseline"
+        cell = replace(
+            cell, low=estimate.low, high=estimate.high, message=f"{cell.message} ({lost})"
+        )
+    if found.decision == "UNDECIDED":
+        return replace(cell, outcome="INCONCLUSIVE", code="few_needles")
+    outcome_code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(found.decision)
+    return replace(cell, outcome=found.decision, code=outcome_code)
+
+
+def _needles(runs: Sequence[Samples]) -> list[tuple[int, int]]:
+    """The needles of runs; of one accepted before they were kept, as many as its answers are of.
+
+    Its answers are taken to be alike in every order, which claims the least.
+    """
+    found: list[tuple[int, int]] = []
+    times = len(ORDERS)
+    for run in runs:
+        right, asked, *_ = run.retrieval
+        some = range(0, asked - asked % times, times)
+        found += run.needles or [(max(0, min(times, right - n)), times) for n in some]
+    return found
 
 
 def _controls_as_accepted(mine: Samples, runs: Sequence[Samples]) -> bool:

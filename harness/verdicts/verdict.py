@@ -80,11 +80,16 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
         baseline: accepted runs of the same key, or `None`.
         bands: noise band by metric name, shares.
     """
-    cells = [
-        cell
+    rungs = [
+        rung
         for depth in record.header.plan.depths
         if (rung := record.rung(depth) or never_reached(record, depth)) is not None
-        for cell in _rung_cells(record, rung, baseline, bands)
+    ]
+    answers = judge_retrieval(rungs, baseline)
+    cells = [
+        cell
+        for rung in rungs
+        for cell in _rung_cells(record, rung, answers[rung.depth], baseline, bands)
     ]
     moved = drifts(record, bands)
     cells = hold_run_level(cells)
@@ -155,12 +160,15 @@ def _shown(value: object) -> str:
 
 
 def _rung_cells(
-    record: RunRecord, rung: Rung, baseline: Baseline | None, bands: Bands
+    record: RunRecord,
+    rung: Rung,
+    retrieval: CellVerdict,
+    baseline: Baseline | None,
+    bands: Bands,
 ) -> list[CellVerdict]:
     mine = samples_of(rung)
     runs = baseline.samples(rung.depth) if baseline is not None else []
     plan = record.header.plan
-    retrieval = judge_retrieval(rung, mine, runs, baseline)
     cells = []
     for metric in METRICS.values():
         if metric is RETRIEVAL:
@@ -322,8 +330,11 @@ def _withheld(cell: CellVerdict, code: str, why: str) -> CellVerdict:
 
 
 def hold_run_level(cells: list[CellVerdict]) -> list[CellVerdict]:
-    """Name a change only if it holds with all cells of the run judged at once (Holm)."""
-    tested = [c for c in cells if c.p_no_change is not None]
+    """Name a change only if it holds with all cells of the run judged at once (Holm).
+
+    The answers of all rungs have been judged at once already, as a family of their own.
+    """
+    tested = [c for c in cells if c.p_no_change is not None and c.metric is not RETRIEVAL]
     named = significant_in_run([c.p_no_change or 0.0 for c in tested])
     spared = {id(c) for c, significant in zip(tested, named, strict=True) if not significant}
     return [

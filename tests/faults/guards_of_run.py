@@ -6,6 +6,7 @@ from tests.faults.guard import (
     IDENTITY,
     LAUNCH,
     PLAUSIBLE,
+    PROPORTIONS,
     RETRIEVAL,
     RUNNER,
     SCORING,
@@ -145,9 +146,9 @@ GUARDS = (
     ),
     Guard(
         "fewer right answers are a regression",
-        RETRIEVAL,
-        "decision = decide_proportion(estimate)",
-        'decision = "PASS"',
+        PROPORTIONS,
+        'worse: Decision = "REGRESSED" if p <= RUN_LEVEL else "UNDECIDED"',
+        'worse: Decision = "PASS"',
         (
             *("swapped", "digit-cut", "digit-changed", "wrong-prefix", "one-code", "two-codes"),
             "one-needle-lost",
