@@ -31,8 +31,8 @@ def doctor(results: Path | None, baselines: Path | None) -> None:
     Nothing is changed. Exit code: 1 if something is in the way, else 0.
     """
     settings = settings_for(results, baselines)
-    machine = read_machine(settings.machine_class)
     facts = read_facts()
+    machine = read_machine(settings.machine_class, facts)
     if machine.gpus:
         facts["GPU"] = ", ".join(machine.gpus)
     lines = examine(facts, _state(machine, settings.results, settings.baselines))

@@ -33,6 +33,9 @@ _LISTERS = (
 )
 STRIX_HALO = ("0x1002", "0x1586")  # PCI ids of gfx1151, where the compute driver does not tell
 
+PASSING = ("NVIDIA throttling",)
+"""Facts of the moment: no part of what a machine is set to."""
+
 Run = Callable[[Sequence[str]], str]
 
 

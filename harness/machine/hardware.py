@@ -10,18 +10,21 @@ import re
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
 
 from harness.errors import SetupError
+from harness.machine.facts import PASSING, read_facts
 from harness.machine.graphics import Gpu, read_gpus
 from harness.records.lines import Machine
 
 
-def read_machine(machine_class: str | None = None) -> Machine:
-    """The machine at hand. `machine_class` overrides the derived class.
+def read_machine(
+    machine_class: str | None = None, facts: Mapping[str, str] | None = None
+) -> Machine:
+    """The machine at hand. `machine_class` overrides the derived class; `facts` are read if absent.
 
     Raises `SetupError` when `machine_class` isn't lower-case ASCII letters, digits, `.`, `_`
     and `-` (it becomes a folder's name).
@@ -34,6 +37,7 @@ def read_machine(machine_class: str | None = None) -> Machine:
     brand = _cpu_brand()
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     gpus = name_apu(read_gpus(), brand)
+    told = read_facts() if facts is None else facts
     drivers = dict.fromkeys(gpu.driver for gpu in gpus if gpu.driver)
     return Machine(
         machine_class=machine_class or class_slug(brand, cores, (gpu.name for gpu in gpus)),
@@ -44,6 +48,7 @@ def read_machine(machine_class: str | None = None) -> Machine:
         os=_os_name(),
         python=platform.python_version(),
         driver="; ".join(drivers) or None,
+        conditions={k: v for k, v in told.items() if k not in PASSING},
     )
 
 

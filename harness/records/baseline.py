@@ -25,6 +25,7 @@ class AcceptedRun(Strict):
     os: str
     driver: str | None
     noted: dict[str, str | int | float | bool | None]
+    conditions: dict[str, str] = Field(default_factory=dict)
     reason: str | None = None
     warnings: tuple[str, ...] = ()
     pace: dict[str, tuple[float, ...]] = Field(default_factory=dict)
@@ -107,6 +108,7 @@ def accepted(record: RunRecord, accepted_at: str, reason: str | None) -> Accepte
         os=header.machine.os,
         driver=header.machine.driver,
         noted=header.server.noted,
+        conditions=header.machine.conditions,
         reason=reason,
         warnings=log_warnings(record),
         pace=pooled_pace(record),

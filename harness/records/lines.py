@@ -190,7 +190,11 @@ class Plan(Strict):
 
 
 class Machine(Strict):
-    """Where it ran. `machine_class` groups machines whose numbers may be compared."""
+    """Where it ran. `machine_class` groups machines whose numbers may be compared.
+
+    `conditions` are what speed depends on besides: kernel, firmware, power profile, limits (empty
+    in records older than it).
+    """
 
     machine_class: str
     cpu: str
@@ -200,6 +204,7 @@ class Machine(Strict):
     os: str
     python: str
     driver: str | None = None
+    conditions: dict[str, str] = Field(default_factory=dict)
 
 
 class ModelIdentity(Strict):

@@ -261,6 +261,7 @@ def _configuration(runs: Sequence[Judged]) -> list[Row]:
                 "machine class": runs[0].baseline.key.machine_class,
                 **{str(k): v for k, v in runs[0].baseline.key.config.items()},
                 **{str(k): v for k, v in last.noted.items()},
+                **last.conditions,
             }
         )
     names = list(dict.fromkeys(name for column in columns for name in column))
@@ -300,6 +301,7 @@ def _facts(header: Header) -> dict[str, object]:
             for k, v in {**server.key, "ctx": server.key.get("ctx", plan.ctx_tokens)}.items()
         },
         **{str(k): v for k, v in server.noted.items()},
+        **machine.conditions,
         "argv": " ".join(server.argv) or None,
     }
 

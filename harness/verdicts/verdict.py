@@ -134,7 +134,7 @@ def disturbed_metrics(rung: Rung) -> frozenset[str]:
 
 
 def differences(record: RunRecord, baseline: Baseline | None) -> tuple[str, ...]:
-    """What else differs between this run and the newest accepted one (build, OS, flags)."""
+    """What else differs between this run and the newest accepted one: build, OS, flags, machine."""
     if baseline is None or not baseline.runs:
         return ()
     then, now = baseline.runs[-1], record.header
@@ -145,6 +145,9 @@ def differences(record: RunRecord, baseline: Baseline | None) -> tuple[str, ...]
     ]
     for name in sorted({*then.noted, *now.server.noted}):
         pairs.append((name, then.noted.get(name), now.server.noted.get(name)))
+    before, today = then.conditions, now.machine.conditions
+    for name in sorted({*before, *today}) if before and today else ():
+        pairs.append((name, before.get(name), today.get(name)))
     known = set(then.warnings)
     return (
         *(f"{n}: {_shown(a)} in the baseline, {_shown(b)} now" for n, a, b in pairs if a != b),

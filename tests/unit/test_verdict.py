@@ -294,6 +294,22 @@ def test_what_else_differs_is_named() -> None:
     assert "-t: not given in the baseline, 1 now" in said
 
 
+def test_what_the_machine_is_set_to_differs_only_where_both_runs_tell() -> None:
+    def told(run: RunRecord, **conditions: str) -> RunRecord:
+        machine = run.header.machine.model_copy(update={"conditions": conditions})
+        return run.model_copy(update={"header": run.header.model_copy(update={"machine": machine})})
+
+    def differences(before: dict[str, str], today: dict[str, str]) -> tuple[str, ...]:
+        then = baseline_of(told(record(rung()), **before))
+        return judge(told(record(rung()), **today), then, BANDS).differences
+
+    firmware = {"firmware": "linux-firmware 20251111-1"}
+    assert differences(firmware, {"firmware": "linux-firmware 20251125-2"}) == (
+        "firmware: linux-firmware 20251111-1 in the baseline, linux-firmware 20251125-2 now",
+    )
+    assert differences({}, firmware) == ()  # an older baseline does not tell
+
+
 def test_a_wider_band_forgives() -> None:
     slower = record(rung(generation_tok_s=(82.0, 83.0, 81.0)))
     assert cell(slower, two(rung()), "generation").outcome != "PASS"
