@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.records.files import Recorder, list_runs, read_run
 from harness.records.lines import RESUMED, Event, Footer, Header
-from tests.unit.made_up import control, header, rung
+from tests.made import control, header, rung
 
 STEADY = (1000.0, 1001.0, 999.0, 1000.0, 1000.5, 999.5)
 SLOWER = 0.7

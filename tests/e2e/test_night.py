@@ -18,7 +18,7 @@ from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.baseline_files import write_baseline
 from harness.records.lines import RunRecord
 from tests.e2e.stub_pytest import STEADY, header_of
-from tests.unit.made_up import control, rung
+from tests.made import control, rung
 
 pytestmark = pytest.mark.slow
 

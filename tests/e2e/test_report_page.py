@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.report.html import page
-from tests.unit.report_runs import BANDS, DEPTHS, judged
+from tests.made import BANDS, DEPTHS, judged
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"

@@ -16,8 +16,8 @@ from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.verdicts.acceptance import objections
 from harness.verdicts.verdict import judge
+from tests import made
 from tests.e2e.live import Live, live
-from tests.unit import made_up
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def run(served: Live) -> RunRecord:
         for order in ORDERS[:2]
         for ask in [make_ask([needle], codes, order, random.Random(1))]
     ]
-    return made_up.record(made_up.rung(asks=asks))
+    return made.record(made.rung(asks=asks))
 
 
 def test_a_weak_model_is_no_error(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Run records: whatever is cut off the end, what was finished before it can be read."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import StoreError
+from harness.records.files import Recorder, check_writable, list_runs, read_run, readable_runs
+from harness.records.lines import Footer
+from tests.made import header, rung
+
+
+def write_record(folder: Path) -> Path:
+    recorder = Recorder(folder, header())
+    for depth in (2048, 8192):
+        recorder.append(rung(depth))
+    recorder.append(Footer(ended_at="now", complete=True, prefilled_tokens=9, elapsed_s=1.0))
+    recorder.close()
+    return recorder.path
+
+
+def test_read_back_whole(tmp_path: Path) -> None:
+    record = read_run(write_record(tmp_path))
+    assert [r.depth for r in record.rungs] == [2048, 8192]
+    assert record.footer is not None
+    assert not record.torn
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_record_cut_at_any_byte_keeps_its_finished_rungs(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    path = write_record(folder)
+    raw = path.read_bytes()
+    first_line = raw.index(b"\n") + 1
+    keep = data.draw(st.integers(first_line, len(raw)))
+    path.write_bytes(raw[:keep])
+    record = read_run(path)
+    whole_lines = raw[:keep].count(b"\n")
+    assert len(record.rungs) == min(2, whole_lines - 1)
+    assert record.torn == (raw[:keep][-1:] != b"\n")
+    assert (record.footer is not None) == (whole_lines == 4)
+
+
+def test_a_record_of_nothing_but_a_torn_header_is_refused(tmp_path: Path) -> None:
+    path = write_record(tmp_path)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(StoreError, match="not a run record"):
+        read_run(path)
+
+
+def test_damage_in_the_middle_is_named_by_its_line(tmp_path: Path) -> None:
+    path = write_record(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1] = b'{"kind":"rung"}\n'
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(StoreError, match="line 2"):
+        read_run(path)
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = write_record(tmp_path)
+    raw = path.read_bytes().replace(b'"schema_version":1', b'"schema_version":2', 1)
+    path.write_bytes(raw)
+    with pytest.raises(StoreError, match="newer version"):
+        read_run(path)
+
+
+def test_nan_never_reaches_the_disk() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        Footer(ended_at="now", complete=True, prefilled_tokens=0, elapsed_s=float("nan"))
+
+
+def test_a_folder_that_is_a_file_is_refused_before_measuring(tmp_path: Path) -> None:
+    blocked = tmp_path / "results"
+    blocked.write_text("", encoding="utf-8")
+    with pytest.raises(StoreError, match="results is a file; give a folder with --results"):
+        check_writable(blocked)
+
+
+def test_damaged_records_are_passed_over_when_looking_for_runs(tmp_path: Path) -> None:
+    good = write_record(tmp_path)
+    (tmp_path / "00.jsonl").write_text("garbage\n", encoding="utf-8")
+    assert len(list_runs(tmp_path)) == 2
+    assert [path for path, _ in readable_runs(tmp_path)] == [good]
+
+
+def test_a_last_line_that_ends_but_is_no_json_is_dropped(tmp_path: Path) -> None:
+    path = write_record(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + b'{"kind":"foo\n')
+    record = read_run(path)
+    assert record.torn
+    assert len(record.rungs) == 2
+
+
+def test_a_record_appears_with_its_header_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        assert not list_runs(tmp_path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.records.files.os.fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Recorder(tmp_path, header())
+    monkeypatch.undo()
+    assert not list_runs(tmp_path)
+    Recorder(tmp_path, header()).close()
+    (path,) = list_runs(tmp_path)
+    assert read_run(path).header == header()

@@ -1,0 +1,59 @@
+"""The tables that a comparison and a matrix end with: nothing cut on a terminal of 80 columns."""
+
+import pytest
+
+from harness.records.lines import Event, RunRecord
+from harness.records.metrics import METRICS
+from harness.report.compare import comparison_text
+from harness.report.matrix import matrix_summary
+from harness.verdicts.compare import BLOCK, Visit, judge_arms
+from harness.verdicts.judged import ArmResult
+from harness.verdicts.verdict import judge
+from tests.made import generation, header, rung
+
+BANDS = {name: metric.band for name, metric in METRICS.items()}
+
+
+def measured(tok_s: float, *, depth: int = 8192, kv_bytes: int = 25_690_112) -> RunRecord:
+    made = rung(depth).model_copy(
+        update={"generations": tuple(generation(tok_s * x) for x in (0.97, 1.0, 1.03))}
+    )
+    kv = {"measured_bytes": kv_bytes, "theory_bytes": kv_bytes}
+    log = Event(code="server_log", message="", data={"kv": kv})
+    return RunRecord(header=header((depth,)), rungs=(made,), events=(log,))
+
+
+@pytest.mark.parametrize("width", [80, 101, 120])
+def test_a_comparison_is_not_cut(width: int) -> None:
+    visits = [
+        Visit(side, block, measured(1000.0 if side == "A" else 905.0 + 5 * block))
+        for block in range(3)
+        for side in BLOCK
+    ]
+    text = comparison_text(
+        judge_arms(visits, BANDS), [], width=width, color=False, encoding="utf-8"
+    )
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    (row,) = [line for line in text.splitlines() if line.lstrip(" 0123456789|").startswith("gene")]
+    assert "INCONCLUSIVE" in row
+    assert ("tok/s" in row) == (width > 101)
+    assert "1,000" in row
+    assert ".." in row
+
+
+def test_a_matrix_is_not_cut() -> None:
+    record = measured(1000.0)
+    results = [ArmResult(arm, None, record, judge(record, None, BANDS)) for arm in ("q8_0-q8_0",)]
+    text = matrix_summary(results, width=80, color=False, encoding="utf-8")
+    assert "…" not in text
+    assert "24.5/24.5" in text
+    assert "q8_0-q8_0" in text
+
+
+def test_large_caches_are_whole_numbers_of_mib() -> None:
+    record = measured(1000.0, depth=131072, kv_bytes=16 * 2**30)
+    results = [ArmResult("q8_0-q8_0", None, record, judge(record, None, BANDS))]
+    text = matrix_summary(results, width=80, color=False, encoding="utf-8")
+    assert "…" not in text
+    assert text.count("16384") == 2

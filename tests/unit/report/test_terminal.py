@@ -1,0 +1,106 @@
+"""The summary: every cell, every reason, in any encoding and width, with nothing live in it."""
+
+import pytest
+
+from harness.records.baseline import Baseline, accepted, key_of
+from harness.records.lines import Footer, RunRecord
+from harness.records.metrics import METRICS
+from harness.report.terminal import summary
+from harness.report.text import encodable
+from harness.verdicts.verdict import judge
+from tests.made import ask, record, rung
+
+BANDS = {name: metric.band for name, metric in METRICS.items()}
+
+
+def shown(now: RunRecord, then: RunRecord | None = None, **options: object) -> str:
+    baseline = None
+    if then is not None:
+        run = accepted(then, "now", None)
+        baseline = Baseline(key=key_of(then.header), runs=(run, run))
+    settings: dict[str, object] = {"width": 100, "color": False, "encoding": "utf-8"}
+    return summary(now, judge(now, baseline, BANDS), **{**settings, **options})  # type: ignore[arg-type]
+
+
+def test_the_table_has_every_cell() -> None:
+    text = shown(record(rung(), rung(8192, start=1843)), record(rung(), rung(8192, start=1843)))
+    for label in ("prefill", "generation", "warm TTFT", "server memory", "retrieval"):
+        assert sum(label in line and "|" in line for line in text.splitlines()) == 2
+    assert "1,000 tok/s" in text
+    assert "5/5 + control x3" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_reasons_and_next_steps_come_before_the_table(width: int) -> None:
+    text = shown(record(rung(prefill_tok_s=600.0)), record(rung()), width=width)
+    assert text.index("REGRESSED prefill at 2048") < text.index("depth")
+    assert "next: run it again to confirm" in " ".join(text.split())
+    assert "-40.0%" in text
+
+
+def test_what_makes_the_document_harder_is_said_first() -> None:
+    plain = record(rung())
+    plan = plain.header.plan.model_copy(update={"distractors": 5, "background": "hard"})
+    harder = plain.model_copy(update={"header": plain.header.model_copy(update={"plan": plan})})
+    first = " ".join(shown(harder).partition("depth |")[0].split())
+    assert "ctx 2048, 5 distractors a rung, background hard" in first
+    assert "distractors" not in shown(plain)
+
+
+def test_wrong_answers_are_explained() -> None:
+    text = shown(record(rung(asks=[ask(3), ask(3), ask(3)])), record(rung()))
+    assert "9/15" in text
+    assert "digit changed" in text
+
+
+@pytest.mark.parametrize("encoding", ["cp932", "cp1252", "ascii", "utf-8", None, "no-such-codec"])
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_any_console_can_show_it(encoding: str | None, width: int) -> None:
+    text = shown(record(rung(prefill_tok_s=600.0)), record(rung()), width=width, encoding=encoding)
+    known = encoding if encoding not in (None, "no-such-codec") else "ascii"
+    if encoding is not None:
+        text.encode(known or "ascii")
+    assert "REGRESSED" in text
+
+
+def test_model_text_cannot_drive_the_terminal() -> None:
+    hostile = ask(0, answer="\x1b[2J\x1b]0;title\x07", failure_reason="\x1b[31mred[/red][bold]")
+    text = shown(record(rung(asks=[hostile] * 3)), record(rung()), color=False)
+    assert "\x1b" not in text
+
+
+def test_known_signs_become_ascii_and_the_rest_question_marks() -> None:
+    assert encodable("±10 % → −5 …", "ascii") == "+/-10 % -> -5 ..."
+    assert encodable("深さ 8K", "ascii") == "?? 8K"
+    assert encodable("深さ 8K", "cp932") == "深さ 8K"
+
+
+def test_the_runs_outcome_comes_first_with_the_cells_counted() -> None:
+    slow = record(rung(prefill_tok_s=600.0))
+    lines = shown(slow, record(rung())).splitlines()
+    assert lines[1] == "REGRESSED: 4 PASS, 1 REGRESSED of 5 cells"
+    assert "PASS: 5 PASS of 5 cells" in shown(record(rung()), record(rung()))
+    assert "NO_BASELINE: 5 NO_BASELINE of 5 cells" in shown(record(rung()))
+
+
+def test_a_torn_record_and_one_without_an_end_are_said() -> None:
+    killed = record(rung())
+    assert "this record has no end" in shown(killed, record(rung()))
+    torn = shown(killed.model_copy(update={"torn": True}), record(rung()))
+    assert "the last line of this record was torn" in torn
+    footer = Footer(ended_at="now", complete=True, prefilled_tokens=9, elapsed_s=1.0)
+    assert "no end" not in shown(killed.model_copy(update={"footer": footer}), record(rung()))
+
+
+def test_depth_and_outcome_are_never_cut() -> None:
+    deep = rung(131072).model_copy(update={"generations": ()})
+    for width in (80, 60, 54):
+        rows = [
+            line.split("|")
+            for line in shown(record(deep), record(deep), width=width).splitlines()
+            if line.count("|") > 2
+        ]
+        assert rows[0][0].split() == ["depth"]
+        assert "131072" in rows[1][0] or "131072" in rows[2][0]
+        assert {row[-1].strip() for row in rows} - {""} == {"outcome", "PASS", "INCONCLUSIVE"}
+        assert all(len("|".join(row)) <= width for row in rows)
