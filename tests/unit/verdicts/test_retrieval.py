@@ -15,7 +15,7 @@ from harness.records.samples import samples_of
 from harness.verdicts.proportions import decide_needles
 from harness.verdicts.retrieval import judge_retrieval
 from harness.verdicts.verdict import RunVerdict, judge
-from tests.unit.made_up import ask, record, rung
+from tests.made import ask, record, rung
 
 Side = list[tuple[int, int]]
 BANDS = {name: metric.band or 0.1 for name, metric in METRICS.items()}
