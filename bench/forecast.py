@@ -1,6 +1,6 @@
 """Forecasts against truth, from records: would today's code have told how long the run took?
 
-    python -m bench.forecast                    # the runs kept in tests/unit/data/records
+    python -m bench.forecast                    # the runs kept in tests/data/records
     python -m bench.forecast results/*.jsonl
 
 For each rung of each run: the time from the end of the first control and cold readings until the

@@ -1,4 +1,4 @@
-"""Records of real runs from files, folders and archives (`tests/unit/data/records/*.tar.xz`)."""
+"""Records of real runs from files, folders and archives (`tests/data/records/*.tar.xz`)."""
 
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.records.files import parse_run, read_run
 from harness.records.lines import RunRecord
 
-H200 = Path("tests/unit/data/records/h200.tar.xz")
+H200 = Path("tests/data/records/h200.tar.xz")
 """Eight runs on two machines of one class: one H200, Vulkan, llama-server b10434."""
 
 

@@ -7,7 +7,7 @@ import pytest
 from bench.forecast import Row, rows_of
 from bench.recorded import H200, records
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
