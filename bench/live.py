@@ -110,6 +110,7 @@ def run(
             return session
 
         campaign_module.open_session = open_slowed
+        stack.enter_context(campaign_module.hold_machine(settings))
         stack.enter_context(intruder(busy))
         try:
             campaign.start()
@@ -118,9 +119,9 @@ def run(
             campaign_module.open_session = opened
             stack.close()
             campaign.close()
-    verdict = campaign.verdict()
-    assert verdict is not None
-    return campaign, verdict
+    judged = campaign.judged()
+    assert judged is not None
+    return campaign, judged.verdict
 
 
 class Pace:

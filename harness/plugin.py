@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 
     from harness.measuring.campaign import Campaign
     from harness.measuring.ladder import Ladder, Probe
-    from harness.measuring.matrix import ArmRuns
-    from harness.report.progress import TerminalReporter
+    from harness.measuring.matrix import Arms
     from harness.serving.session import Session
     from harness.verdicts.cell import CellVerdict
     from harness.verdicts.probes import ProbeVerdict
 
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
-CAMPAIGN: pytest.StashKey[Campaign] = pytest.StashKey()
-ARMS: pytest.StashKey[tuple[Settings, ...]] = pytest.StashKey()
-ARM_RUNS: pytest.StashKey[ArmRuns] = pytest.StashKey()
+ARM_SETTINGS: pytest.StashKey[tuple[Settings, ...]] = pytest.StashKey()
+"""One for each arm of the matrix; without a matrix there is one arm, without a name."""
+ARMS: pytest.StashKey[Arms] = pytest.StashKey()
 JUDGED: pytest.StashKey[list[CellVerdict]] = pytest.StashKey()
 """Cells that the running test has judged so far."""
 
@@ -65,11 +64,11 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         root = project_root(config.invocation_params.dir)
         config.stash[SETTINGS] = settings = load(given, root)
-        config.stash[ARMS] = ()
+        config.stash[ARM_SETTINGS] = (settings,)
         if settings.matrix is not None:
             from harness.measuring.matrix import load_arms
 
-            config.stash[ARMS] = load_arms(given, root)
+            config.stash[ARM_SETTINGS] = load_arms(given, root)
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
 
@@ -86,7 +85,8 @@ def _refuse_several_workers(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A `depth` argument of a long test runs over the ladder; a matrix over its arms."""
-    arms = metafunc.config.stash[ARMS]
+    settings = metafunc.config.stash[SETTINGS]
+    arms = metafunc.config.stash[ARM_SETTINGS] if settings.matrix else ()
     names = metafunc.fixturenames
     is_rung = "depth" in names and metafunc.definition.get_closest_marker("long")
     if arms and is_rung and "ladder" in names:
@@ -94,11 +94,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ids = [f"{arm}-{depth}" for arm, depth in rungs]
         metafunc.parametrize(("ladder", "depth"), rungs, indirect=["ladder"], ids=ids)
     elif is_rung:
-        metafunc.parametrize("depth", metafunc.config.stash[SETTINGS].rung_depths, ids=str)
-    for fixture in (
-        "server",
-        *(p for p in PROBES if _asked_for(metafunc.config.stash[SETTINGS], p)),
-    ):
+        metafunc.parametrize("depth", settings.rung_depths, ids=str)
+    for fixture in ("server", *(p for p in PROBES if _asked_for(settings, p))):
         if arms and fixture in names:
             metafunc.parametrize(fixture, [str(a.arm) for a in arms], indirect=True)
 
@@ -142,9 +139,9 @@ def _own_suite(session: pytest.Session) -> Iterator[pytest.Item]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests last: answers while climbing, then what needs the closed climb, by depth."""
-    order = [a.arm for a in config.stash[ARMS]]
+    order = [a.arm for a in config.stash[ARM_SETTINGS]]
     items.sort(key=lambda item: (order.index(arm) if (arm := arm_of(item)) else -1, *place(item)))
-    deepest = max(max(s.rung_depths) for s in config.stash[ARMS] or (config.stash[SETTINGS],))
+    deepest = max(max(s.rung_depths) for s in config.stash[ARM_SETTINGS])
     if config.getoption("timeout", None) is not None:
         return
     for item in items:
@@ -173,22 +170,27 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     config = session.config
     if config.option.collectonly or session.testsfailed or _is_worker(config):
         return
-    wanted = {name for item in session.items for name in fixtures_of(item)}
-    ladder = bool(wanted & {"ladder", "closed_ladder"})
-    settings = config.stash[SETTINGS]
-    probes = any(_asked_for(settings, name) for name in wanted & set(PROBES))
-    if not ladder and not probes and "server" not in wanted:
+    measuring = {"ladder", "closed_ladder", "server"}
+    measuring |= {p for p in PROBES if _asked_for(config.stash[SETTINGS], p)}
+    if not any(measuring & set(fixtures_of(item)) for item in session.items):
         return
+    from harness.measuring.campaign import Campaign
+    from harness.measuring.matrix import Arms
     from harness.report.progress import TerminalReporter
 
+    reporter = TerminalReporter(config)
+    campaigns = []
+    for settings in config.stash[ARM_SETTINGS]:
+        items = [i for i in session.items if arm_of(i) == settings.arm]
+        probes = any(measuring & set(fixtures_of(i)) & set(PROBES) for i in items)
+        deepest = _deepest(items, settings)
+        campaigns.append(Campaign(settings, reporter, deepest=deepest, probes=probes))
+    arms = Arms(campaigns, reporter)
     try:
-        if config.stash[ARMS]:
-            _start_arms(session, TerminalReporter(config))
-        else:
-            deepest = _deepest(session.items, settings) if ladder else None
-            _start(config, settings, TerminalReporter(config), deepest, probes)
+        arms.start()
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
+    config.stash[ARMS] = arms
     _end_by_sigterm_as_by_ctrl_c()
 
 
@@ -196,34 +198,6 @@ def _deepest(items: list[pytest.Item], settings: Settings) -> int | None:
     """The depth that tests of the ladder want; `None` when there are none."""
     depths = [depth_of(i) for i in items if set(fixtures_of(i)) & {"ladder", "closed_ladder"}]
     return (max(depths) or max(settings.rung_depths)) if depths else None
-
-
-def _start(
-    config: pytest.Config,
-    settings: Settings,
-    reporter: TerminalReporter,
-    deepest: int | None,
-    probes: bool,
-) -> None:
-    from harness.measuring.campaign import Campaign
-
-    campaign = Campaign(settings, reporter, deepest=deepest, probes=probes)
-    campaign.start()
-    config.stash[CAMPAIGN] = campaign
-
-
-def _start_arms(session: pytest.Session, reporter: TerminalReporter) -> None:
-    """Take the machine; each arm's server is started by the first test that needs it."""
-    from harness.measuring.matrix import ArmRuns, Wanted
-
-    wanted = {}
-    for settings in session.config.stash[ARMS]:
-        items = [i for i in session.items if arm_of(i) == settings.arm]
-        probes = any(set(fixtures_of(i)) & set(PROBES) for i in items)
-        wanted[str(settings.arm)] = Wanted(_deepest(items, settings), probes)
-    arms = ArmRuns(session.config.stash[ARMS], wanted, reporter)
-    arms.start()
-    session.config.stash[ARM_RUNS] = arms
 
 
 def _end_by_sigterm_as_by_ctrl_c() -> None:
@@ -241,12 +215,9 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 def _campaign(request: pytest.FixtureRequest) -> Campaign:
-    """The campaign a fixture is asked of: that of its arm, where a matrix is measured."""
-    config = request.config
-    if (arms := config.stash.get(ARM_RUNS, None)) is None:
-        return config.stash[CAMPAIGN]
+    """The campaign a fixture is asked of: that of its arm."""
     try:
-        return arms.campaign(str(request.param))
+        return request.config.stash[ARMS].campaign(getattr(request, "param", None))
     except HarnessError as error:
         pytest.fail(str(error), pytrace=False)
 
@@ -254,20 +225,16 @@ def _campaign(request: pytest.FixtureRequest) -> Campaign:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Nothing outlives the session; a run whose tests are through gets its second control."""
-    if campaign := _running(session.config):
+    if arms := session.config.stash.get(ARMS, None):
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            campaign.finish()
-        campaign.close()
+            arms.finish()
+        arms.close()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The same, should the session not have finished."""
-    if campaign := _running(config):
-        campaign.close()
-
-
-def _running(config: pytest.Config) -> Campaign | ArmRuns | None:
-    return config.stash.get(CAMPAIGN, None) or config.stash.get(ARM_RUNS, None)
+    if arms := config.stash.get(ARMS, None):
+        arms.close()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -286,52 +253,31 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """The table of measured, baseline, change and outcome."""
-    if (arms := config.stash.get(ARM_RUNS, None)) is not None:
-        _matrix_summary(terminalreporter, arms)
+    """The table of measured, baseline, change and outcome; of a matrix, that of its arms."""
+    arms, matrix = config.stash.get(ARMS, None), config.stash[SETTINGS].matrix
+    if arms is None or not (results := arms.results()):
         return
-    campaign = config.stash.get(CAMPAIGN, None)
-    record, verdict = (campaign.record(), campaign.verdict()) if campaign else (None, None)
-    if record is None or verdict is None or campaign is None:
-        return
-    from harness.report.terminal import summary
-
-    writer = terminalreporter._tw
-    terminalreporter.section("long-context summary")
-    text = summary(
-        record,
-        verdict,
-        width=writer.fullwidth,
-        color=writer.hasmarkup,
-        encoding=getattr(writer._file, "encoding", None),
-    )
-    terminalreporter.write(text)
-    terminalreporter.write_line(f"record: {campaign.record_path}")
-    from harness.report.publish import publish
-
-    report = config.getoption("harness_report")
-    path = None if report is None else config.invocation_params.dir / report
-    for line in publish([record], config.stash[SETTINGS], path):
-        terminalreporter.write_line(line)
-
-
-def _matrix_summary(terminal: pytest.TerminalReporter, arms: ArmRuns) -> None:
     from harness.report.matrix import matrix_summary
     from harness.report.publish import publish
+    from harness.report.terminal import summary
 
-    if not (results := arms.results()):
-        return
-    config, writer = terminal.config, terminal._tw
-    terminal.section(f"long-context matrix {config.stash[SETTINGS].matrix}")
+    writer, runs = terminalreporter._tw, [r for r in results.values() if not isinstance(r, str)]
     encoding = getattr(writer._file, "encoding", None)
-    terminal.write(
-        matrix_summary(results, width=writer.fullwidth, color=writer.hasmarkup, encoding=encoding)
-    )
+    shown: dict[str, Any] = {
+        "width": writer.fullwidth,
+        "color": writer.hasmarkup,
+        "encoding": encoding,
+    }
+    terminalreporter.section(f"long-context {f'matrix {matrix}' if matrix else 'summary'}")
+    if matrix:
+        terminalreporter.write(matrix_summary(results, **shown))
+    for run in () if matrix else runs:
+        terminalreporter.write(summary(run.record, run.verdict, **shown))
+        terminalreporter.write_line(f"record: {run.path}")
     report = config.getoption("harness_report")
     path = None if report is None else config.invocation_params.dir / report
-    records = [r.record for r in results if r.record is not None]
-    for line in publish(records, config.stash[SETTINGS], path):
-        terminal.write_line(line)
+    for line in publish(runs, config.stash[SETTINGS], path):
+        terminalreporter.write_line(line)
 
 
 def conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | HarnessError) -> None:

@@ -29,8 +29,9 @@ from harness.serving.session import Session, open_session, slots_folder
 from harness.serving.slots import Slots
 from harness.settings import Settings
 from harness.verdicts.cell import NEXT_STEPS, CellVerdict
+from harness.verdicts.judged import Judged
 from harness.verdicts.probes import ProbeVerdict
-from harness.verdicts.verdict import RunVerdict, disturbed_metrics, judge, undecided
+from harness.verdicts.verdict import disturbed_metrics, judge, undecided
 
 LONG_CTX_TOKENS = 32768
 """From this context on, what a run will need is said before it begins."""
@@ -46,8 +47,7 @@ def hold_machine(settings: Settings) -> AbstractContextManager[None]:
 class Campaign:
     """A measured run. `start` opens everything, `check…` judge, `close` leaves nothing behind.
 
-    `takes_machine` is False where the caller holds the machine itself. `unlike` is the fingerprint
-    of a server that must compute something else than this one.
+    The caller holds the machine (`hold_machine`).
     """
 
     def __init__(
@@ -57,12 +57,8 @@ class Campaign:
         *,
         deepest: int | None,
         probes: bool = False,
-        takes_machine: bool = True,
-        unlike: Fingerprint = (),
     ) -> None:
         self.settings = settings
-        self._takes_machine = takes_machine
-        self._unlike = unlike
         self.fingerprint: Fingerprint = ()
         self.deepest = deepest
         self._wants_probes = probes
@@ -80,8 +76,10 @@ class Campaign:
 
     # -- life ---------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Take the machine, open the server, and prepare the climb if one is wanted.
+    def start(self, *, unlike: Fingerprint = ()) -> None:
+        """Open the server, and prepare the climb if one is wanted.
+
+        `unlike` is the fingerprint of a server that must compute something else than this one.
 
         Raises:
             HarnessError: whatever a user can mend, before anything was measured.
@@ -94,8 +92,6 @@ class Campaign:
             )
         machine = read_machine(settings.machine_class)
         run_id = new_run_id(datetime.now())
-        if self._takes_machine:
-            self._stack.enter_context(hold_machine(settings))
         try:
             self._wait_for_quiet()
             log = settings.results / "logs" / f"{run_id}.server.log"
@@ -171,7 +167,7 @@ class Campaign:
             for sentence in memory.unreadable():
                 self._runner.event("not_read", sentence)
             if settings.arm is not None and script.native:
-                self._take_fingerprint(script)
+                self._take_fingerprint(script, unlike)
             self._runner.begin()
             self._ready = True
         except ServerError as error:
@@ -205,12 +201,12 @@ class Campaign:
             return None
         return Slots(self.session.client, folder, recorder.path.stem, recorder.append)
 
-    def _take_fingerprint(self, script: Script) -> None:
+    def _take_fingerprint(self, script: Script, unlike: Fingerprint) -> None:
         assert self._runner is not None
         text = script.filler("fingerprint", FINGERPRINT_TOKENS)
         self.fingerprint = fingerprint_of(self.session.client, text)
         self._runner.event("fingerprint", "the likeliest tokens", tokens=self.fingerprint)
-        if self.fingerprint and self.fingerprint == self._unlike:
+        if self.fingerprint and self.fingerprint == unlike:
             raise SetupError(
                 "its RoPE scaling had no effect: after the same text it computes the same "
                 "probabilities, to the last digit, as the arm without it; the build or model "
@@ -299,15 +295,18 @@ class Campaign:
         """What is on disk so far; `None` when no climb was asked for."""
         return read_run(self.record_path) if self.record_path is not None else None
 
-    def verdict(self) -> RunVerdict | None:
-        """The verdict on what is on disk so far."""
+    def judged(self) -> Judged | None:
+        """The verdict on what is on disk so far; `None` when no climb was asked for."""
         record = self.record()
-        return None if record is None else judge(record, self._baseline, self.bands)
+        if record is None:
+            return None
+        verdict = judge(record, self._baseline, self.bands)
+        return Judged(record, verdict, self._baseline, str(self.record_path))
 
     def cell(self, depth: int, metric: str) -> CellVerdict:
         """The verdict of one cell."""
-        verdict = self.verdict()
-        found = verdict.cell(depth, metric) if verdict is not None else None
+        run = self.judged()
+        found = run.verdict.cell(depth, metric) if run is not None else None
         if found is None:
             raise SetupError(f"there is no cell for {metric} at {depth}; depths are the ladder's")
         return found

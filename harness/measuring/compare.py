@@ -129,7 +129,7 @@ class Comparison:
             self._refuse_unlike_devices()
 
     def _visit(self, side: Side, deepest: int) -> RunRecord:
-        campaign = Campaign(self._arms[side], self._reporter, deepest=deepest, takes_machine=False)
+        campaign = Campaign(self._arms[side], self._reporter, deepest=deepest)
         try:
             campaign.start()
             campaign.close_climb()

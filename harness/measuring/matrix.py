@@ -1,9 +1,8 @@
 """Campaigns of a matrix, one after another: the next is opened once the one before is closed."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -11,47 +10,46 @@ import psutil
 from harness.errors import HarnessError, SetupError
 from harness.llamacpp.flags import values_of
 from harness.llamacpp.layers import model_layers
-from harness.llamacpp.matrices import Arm, Facts, arms_of
+from harness.llamacpp.matrices import Arm as ArmLayer
+from harness.llamacpp.matrices import Facts, arms_of
 from harness.measuring.campaign import Campaign, hold_machine
 from harness.measuring.reporter import Reporter
 from harness.serving.launch import supported_flags
 from harness.serving.likeliest_tokens import Fingerprint
 from harness.serving.session import binary_of, refuse_impossible, served_model
 from harness.settings import Settings, load
-from harness.verdicts.judged import ArmResult
+from harness.verdicts.judged import Judged
+
+Arm = str | None
+"""The name of an arm; `None` for the one of a run without a matrix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be measured on an arm: up to which depth (`None`: no ladder), probes or not."""
+class Arms:
+    """The campaigns of a run, by arm. Holds the machine over all of them."""
 
-    deepest: int | None
-    probes: bool
-
-
-class ArmRuns:
-    """The arms' campaigns. Holds the machine over all of them."""
-
-    def __init__(
-        self, arms: tuple[Settings, ...], wanted: Mapping[str, Wanted], reporter: Reporter
-    ) -> None:
-        self._arms = {str(settings.arm): settings for settings in arms}
-        self._wanted = wanted
+    def __init__(self, campaigns: Iterable[Campaign], reporter: Reporter) -> None:
+        self._campaigns = {campaign.settings.arm: campaign for campaign in campaigns}
         self._reporter = reporter
         self._stack = ExitStack()
-        self._campaigns: dict[str, Campaign] = {}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[Arm, str] = {}
+        self._opened: list[Arm] = []
         self._open: Campaign | None = None
 
     def start(self) -> None:
-        """Take the machine.
+        """Take the machine; without a matrix, open the one campaign, too.
 
         Raises:
-            LockedError: another run holds it.
+            HarnessError: another run holds the machine, or the campaign cannot be opened.
         """
-        self._stack.enter_context(hold_machine(next(iter(self._arms.values()))))
+        self._stack.enter_context(hold_machine(next(iter(self._campaigns.values())).settings))
+        if None in self._campaigns:
+            try:
+                self.campaign(None)
+            except BaseException:
+                self.close()
+                raise
 
-    def campaign(self, arm: str) -> Campaign:
+    def campaign(self, arm: Arm) -> Campaign:
         """The campaign of `arm`, opened now if it is not; the one before it is then closed.
 
         Raises:
@@ -59,31 +57,27 @@ class ArmRuns:
         """
         if arm in self._refused:
             raise HarnessError(self._refused[arm])
-        if arm not in self._campaigns:
+        campaign = self._campaigns[arm]
+        if arm not in self._opened:
             self._end()
-            wanted = self._wanted[arm]
-            campaign = Campaign(
-                self._arms[arm],
-                self._reporter,
-                deepest=wanted.deepest,
-                probes=wanted.probes,
-                takes_machine=False,
-                unlike=self._unlike(arm),
-            )
-            self._reporter.say(f"arm {arm}: {' '.join(self._arms[arm].server_args)}".rstrip(" :"))
+            if arm is not None:
+                said = f"arm {arm}: {' '.join(campaign.settings.server_args)}"
+                self._reporter.say(said.rstrip(" :"))
             try:
-                campaign.start()
+                campaign.start(unlike=self._unlike(campaign))
             except HarnessError as error:
                 self._refused[arm] = str(error)
                 raise
-            self._campaigns[arm] = self._open = campaign
-        return self._campaigns[arm]
+            self._opened.append(arm)
+            self._open = campaign
+        return campaign
 
-    def _unlike(self, arm: str) -> Fingerprint:
-        """The output of an arm measured before whose RoPE is scaled otherwise than `arm`'s."""
-        scale = _rope_scale(self._arms[arm])
-        others = (c for n, c in self._campaigns.items() if _rope_scale(self._arms[n]) != scale)
-        return next((c.fingerprint for c in others), ())
+    def _unlike(self, campaign: Campaign) -> Fingerprint:
+        """The output of an arm measured before whose RoPE is scaled otherwise."""
+        scale = _rope_scale(campaign.settings)
+        before = (self._campaigns[arm] for arm in self._opened)
+        others = (c.fingerprint for c in before if _rope_scale(c.settings) != scale)
+        return next(others, ())
 
     def _end(self) -> None:
         if self._open is not None:
@@ -103,18 +97,10 @@ class ArmRuns:
             self._open = None
         self._stack.close()
 
-    def results(self) -> list[ArmResult]:
-        """What came of every arm that was tried."""
-        results = []
-        for arm in self._arms:
-            if arm in self._refused:
-                results.append(ArmResult(arm, self._refused[arm]))
-            elif (campaign := self._campaigns.get(arm)) is not None:
-                record, verdict = campaign.record(), campaign.verdict()
-                if record is not None and verdict is not None:
-                    path = str(campaign.record_path)
-                    results.append(ArmResult(arm, None, record, verdict, path))
-        return results
+    def results(self) -> dict[Arm, Judged | str]:
+        """What came of every arm that was tried: its run, or why it could not be measured."""
+        found = {arm: self._refused.get(arm) or c.judged() for arm, c in self._campaigns.items()}
+        return {arm: result for arm, result in found.items() if result is not None}
 
 
 def _rope_scale(settings: Settings) -> str | None:
@@ -152,7 +138,7 @@ def _facts(base: Settings) -> Facts:
 
 
 def _checked(
-    arm: Arm,
+    arm: ArmLayer,
     matrix: str,
     options: Mapping[str, object],
     root: Path,

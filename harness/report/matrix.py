@@ -1,8 +1,7 @@
 """The end of a matrix: one table of its arms, and what is to be said of each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from statistics import median
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -12,15 +11,16 @@ from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT
 from harness.records.samples import samples_of, values_of
 from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
-from harness.verdicts.judged import ArmResult
+from harness.verdicts.judged import Judged
 
 _MIB = 2**20
 DISTURBED = "*"
 
+Results = Mapping[str | None, Judged | str]
+"""By arm: its run, or why it could not be measured."""
 
-def matrix_summary(
-    results: Sequence[ArmResult], *, width: int, color: bool, encoding: str | None
-) -> str:
+
+def matrix_summary(results: Results, *, width: int, color: bool, encoding: str | None) -> str:
     """All arms as text: a sentence for what is not plain, then the table, then the records."""
     lines = [*_said(results)]
     parts = [
@@ -33,24 +33,23 @@ def matrix_summary(
     return "".join(parts)
 
 
-def _said(results: Sequence[ArmResult]) -> Iterator[tuple[str, str]]:
-    for result in results:
-        if result.refused is not None:
-            yield f"arm {result.arm} not measured: {result.refused}", "bold red"
+def _said(results: Results) -> Iterator[tuple[str, str]]:
+    for arm, result in results.items():
+        if isinstance(result, str):
+            yield f"arm {arm} not measured: {result}", "bold red"
             continue
-        assert result.verdict is not None
         for cell in result.verdict.cells:
             if cell.outcome not in ("PASS", "NO_BASELINE", "INCONCLUSIVE"):
                 yield (
-                    f"arm {result.arm}, {cell.metric.label} at {cell.depth}: {cell.outcome}: "
+                    f"arm {arm}, {cell.metric.label} at {cell.depth}: {cell.outcome}: "
                     f"{cell.message}",
                     STYLES[cell.outcome],
                 )
 
 
-def _table(results: Sequence[ArmResult]) -> Table:
+def _table(results: Results) -> Table:
     table = plain_table()
-    drafting = any(_acceptance(rung) for _, rung in _rungs(results))
+    drafting = any(_acceptance(rung) for *_, rung in _rungs(results))
     columns = (
         *("depth", "arm", "prefill tok/s", "generation tok/s", "warm TTFT ms", "memory GiB"),
         *("KV MiB log/theory", "right"),
@@ -61,14 +60,14 @@ def _table(results: Sequence[ArmResult]) -> Table:
         whole = name in ("arm", "depth")
         table.add_column(heading, justify="left" if name == "arm" else "right", no_wrap=whole)
     last: int | None = None
-    for result, rung in sorted(_rungs(results), key=lambda pair: pair[1].depth):
+    for arm, record, rung in sorted(_rungs(results), key=lambda measured: measured[2].depth):
         if last is not None and rung.depth != last:
             table.add_section()
         table.add_row(
             str(rung.depth) if rung.depth != last else "",
-            result.arm,
+            arm,
             *_measured(rung),
-            _kv(result.record),
+            _kv(record),
             _retrieval(rung),
             *((_acceptance(rung) or "-",) if drafting else ()),
         )
@@ -76,11 +75,11 @@ def _table(results: Sequence[ArmResult]) -> Table:
     return table
 
 
-def _rungs(results: Sequence[ArmResult]) -> list[tuple[ArmResult, Rung]]:
+def _rungs(results: Results) -> list[tuple[str | None, RunRecord, Rung]]:
     return [
-        (result, rung)
-        for result in results
-        if result.record is not None
+        (arm, result.record, rung)
+        for arm, result in results.items()
+        if not isinstance(result, str)
         for depth in result.record.header.plan.depths
         if (rung := result.record.rung(depth)) is not None
     ]
@@ -99,12 +98,9 @@ def _number(value: float) -> str:
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 3}f}"
 
 
-def _kv(record: RunRecord | None) -> str:
+def _kv(record: RunRecord) -> str:
     """KV cache in MiB (2^20 bytes): the server's log against theory."""
-    data: dict[str, Any] = {}
-    for event in record.events if record is not None else ():
-        if event.code == "server_log":
-            data = event.data.get("kv") or {}
+    data = record.event_data("server_log").get("kv") or {}
     measured, theory = data.get("measured_bytes"), data.get("theory_bytes")
     if not theory:
         return "-"
@@ -132,16 +128,16 @@ def _acceptance(rung: Rung) -> str | None:
     return f"{accepted}/{drafted} ({accepted / drafted:.0%})" if drafted else None
 
 
-def _footing(results: Sequence[ArmResult]) -> Iterator[str]:
-    if any(DISTURBED in text for _, rung in _rungs(results) for text in _measured(rung)):
+def _footing(results: Results) -> Iterator[str]:
+    if any(DISTURBED in text for *_, rung in _rungs(results) for text in _measured(rung)):
         yield f"{DISTURBED} only measured while other processes used the machine"
-    for result in results:
-        if result.verdict is None:
+    for arm, result in results.items():
+        if isinstance(result, str):
             continue
         for drift in result.verdict.drift:
             if drift.state == "drifted":
-                yield f"arm {result.arm}, drift: {drift.sentence}"
-        yield f"arm {result.arm}: {result.verdict.outcome}, record: {result.path}"
+                yield f"arm {arm}, drift: {drift.sentence}"
+        yield f"arm {arm}: {result.verdict.outcome}, record: {result.path}"
     yield (
         "the arms ran one after another; whether a difference between two of them is more than "
         "drift and noise, `harness compare` says, which interleaves them"

@@ -25,7 +25,7 @@ MAX_SUMMARY_BYTES = 1_000_000
 
 
 def publish(
-    records: Sequence[RunRecord],
+    runs: Sequence[Judged],
     settings: Settings,
     report: Path | None,
     environ: Mapping[str, str] = os.environ,
@@ -36,10 +36,9 @@ def publish(
     could be written.
     """
     job = environ.get(STEP_SUMMARY)
-    if not records or (report is None and not job):
+    if not runs or (report is None and not job):
         return
     try:
-        runs = [judged(record, settings) for record in records]
         points = history_of(runs, settings.results)
         if report is not None:
             report.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A run with its verdict and baseline, and an arm of a matrix: what reports are made of."""
+"""A run with its verdict and baseline: what reports are made of."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,23 +9,13 @@ from harness.verdicts.verdict import RunVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class ArmResult:
-    """One arm: why it could not be measured, or its record, verdict and the record's path."""
-
-    arm: str
-    refused: str | None
-    record: RunRecord | None = None
-    verdict: RunVerdict | None = None
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Judged:
-    """One run as reported."""
+    """One run as reported; `path` is the record's, where it is known."""
 
     record: RunRecord
     verdict: RunVerdict
     baseline: Baseline | None
+    path: str = ""
 
     @property
     def name(self) -> str:

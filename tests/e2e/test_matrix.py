@@ -89,15 +89,13 @@ def test_a_flag_without_effect_is_found_before_anything_is_measured(tmp_path: Pa
         baselines=tmp_path / "baselines",
         server_args=("-t", "1"),
     )
-    first = Campaign(settings, Silent(), deepest=1024, takes_machine=False)
+    first = Campaign(settings, Silent(), deepest=1024)
     first.start()
     first.close()
     assert len(first.fingerprint) >= 5
-    second = Campaign(
-        settings, Silent(), deepest=1024, takes_machine=False, unlike=first.fingerprint
-    )
+    second = Campaign(settings, Silent(), deepest=1024)
     with pytest.raises(SetupError, match="its RoPE scaling had no effect"):
-        second.start()
+        second.start(unlike=first.fingerprint)
     record = second.record()
     assert record is not None
     assert record.controls == ()

@@ -68,7 +68,8 @@ def measure(server: FakeServer | None, folder: Path, baselines: Path, **options:
     try:
         campaign.start()
         campaign.close_climb()
-        result.record, result.verdict = campaign.record(), campaign.verdict()
+        if run := campaign.judged():
+            result.record, result.verdict = run.record, run.verdict
     except HarnessError as error:
         result.refused = str(error)
     finally:

@@ -12,7 +12,7 @@ import pytest
 from harness.report.publish import STEP_SUMMARY, publish
 from harness.settings import Settings
 from tests.faults.fake_server import FakeServer
-from tests.made import whole_run
+from tests.made import judged
 
 DEPTH = 2048
 
@@ -96,6 +96,6 @@ def test_junit_has_the_numbers_of_every_cell(session: Session) -> None:
 
 def test_a_report_that_cannot_be_written_is_a_sentence_not_a_failure(tmp_path: Path) -> None:
     settings = Settings.model_validate({"results": tmp_path, "baselines": tmp_path / "baselines"})
-    (line,) = publish([whole_run(1)], settings, tmp_path, environ={})
+    (line,) = publish([judged()], settings, tmp_path, environ={})
     assert line.startswith("no report written: ")
     assert str(tmp_path) in line

@@ -110,7 +110,12 @@ def test_a_job_summary_and_a_page_write_themselves(tmp_path: Path) -> None:
     job = tmp_path / "summary.md"
     job.write_text("before\n")
     said = list(
-        publish([run], settings, tmp_path / "new" / "r.html", {"GITHUB_STEP_SUMMARY": str(job)})
+        publish(
+            [Judged(run, judge(run, None, BANDS), None)],
+            settings,
+            tmp_path / "new" / "r.html",
+            {"GITHUB_STEP_SUMMARY": str(job)},
+        )
     )
     assert [s.split(":")[0] for s in said] == ["report", "job summary"]
     assert job.read_text(encoding="utf-8").startswith("before\n## ⚪ NO_BASELINE")
@@ -118,11 +123,11 @@ def test_a_job_summary_and_a_page_write_themselves(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_unasked_and_a_failure_is_a_sentence(tmp_path: Path) -> None:
-    run = whole_run(1)
     settings = Settings(results=tmp_path, baselines=tmp_path)
-    assert list(publish([run], settings, None, {})) == []
+    runs = [judged()]
+    assert list(publish(runs, settings, None, {})) == []
     (tmp_path / "file").write_text("")
-    (said,) = publish([run], settings, tmp_path / "file" / "r.html", {})
+    (said,) = publish(runs, settings, tmp_path / "file" / "r.html", {})
     assert said.startswith("no report written: ")
 
 

@@ -7,7 +7,7 @@ from harness.records.metrics import METRICS
 from harness.report.compare import comparison_text
 from harness.report.matrix import matrix_summary
 from harness.verdicts.compare import BLOCK, Visit, judge_arms
-from harness.verdicts.judged import ArmResult
+from harness.verdicts.judged import Judged
 from harness.verdicts.verdict import judge
 from tests.made import generation, header, rung
 
@@ -44,7 +44,7 @@ def test_a_comparison_is_not_cut(width: int) -> None:
 
 def test_a_matrix_is_not_cut() -> None:
     record = measured(1000.0)
-    results = [ArmResult(arm, None, record, judge(record, None, BANDS)) for arm in ("q8_0-q8_0",)]
+    results = {"q8_0-q8_0": Judged(record, judge(record, None, BANDS), None)}
     text = matrix_summary(results, width=80, color=False, encoding="utf-8")
     assert "…" not in text
     assert "24.5/24.5" in text
@@ -53,7 +53,7 @@ def test_a_matrix_is_not_cut() -> None:
 
 def test_large_caches_are_whole_numbers_of_mib() -> None:
     record = measured(1000.0, depth=131072, kv_bytes=16 * 2**30)
-    results = [ArmResult("q8_0-q8_0", None, record, judge(record, None, BANDS))]
+    results = {"q8_0-q8_0": Judged(record, judge(record, None, BANDS), None)}
     text = matrix_summary(results, width=80, color=False, encoding="utf-8")
     assert "…" not in text
     assert text.count("16384") == 2
