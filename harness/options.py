@@ -1,96 +1,156 @@
-"""The command-line options that pytest takes for a run."""
+"""The options of a run, one row each (flag, setting, help, range), for pytest and commands."""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
-_OPTIONS: tuple[tuple[str, str, str, str], ...] = (
-    ("--ctx", "ctx_tokens", "N", "context to test up to, tokens: 131072 or 128K (default 8192)"),
-    ("--depths", "depths", "N,N", "rungs to measure (default 2K, 8K, 32K, 128K … up to --ctx)"),
-    ("--profile", "profile", "NAME", "a configuration of harness.toml, [profiles.NAME]"),
-    ("--matrix", "matrix", "NAME", "measure every arm: kv, batch, flash, yarn, speculation, …"),
-    ("--server-url", "server_url", "URL", "measure a server that already runs"),
-    ("--server-bin", "server_bin", "PATH", "llama-server binary to start (or $LLAMA_SERVER)"),
-    ("--server-args", "server_args", "ARGS", "more flags for it: --server-args='-t 8', with the ="),
-    ("--model", "model", "GGUF", "model for the server that is started"),
-    ("--expect-device", "expect_device", "NAME", "refuse a server that computes elsewhere"),
-    ("--expect-build", "expect_build", "TEXT", "refuse a server of another build"),
-    ("--background", "background", "KIND", "document: plain (default) or hard (decoys, noise)"),
-    ("--haystack-seed", "seed", "N", "seed of document, needles and questions (default 0)"),
-    ("--repeats", "repeats", "N", "generation repeats at every rung (default 6)"),
-    ("--generate-tokens", "generate_tokens", "N", "tokens per generation repeat (default 128)"),
-    ("--answer-tokens", "answer_tokens", "N", "token budget of an answer (default 256)"),
-    ("--band", "band", "SHARE", "noise band for every metric, e.g. 0.10 (default) for ±10 %%"),
-    ("--baselines", "baselines", "DIR", "folder of accepted baselines (default baselines)"),
-    ("--results", "results", "DIR", "folder for run records and logs (default results)"),
-    ("--machine-class", "machine_class", "NAME", "name of the class of machines baselines are for"),
-    ("--label", "label", "NAME", "keeps baselines of otherwise equal configurations apart"),
-    ("--idle-timeout", "idle_timeout_s", "S", "silence from the server that ends a run (900)"),
-    ("--ready-timeout", "ready_timeout_s", "S", "time a started server has to load (600)"),
-    ("--budget", "budget_s", "S", "seconds the whole run may take; one that cannot is refused"),
-    ("--remeasure", "remeasure_s", "S", "seconds for measuring again what is undecided (120)"),
-    ("--distractors", "distractors", "N", "records a rung that look like needles (default 0)"),
-    ("--heatmap", "heatmap", "LxD", "also run the heatmap, lengths x depths, e.g. 8x16"),
-    (
-        "--fuzz-examples",
-        "fuzz_examples",
-        "N",
-        "also fuzz the questions, N examples, and placement, N/4",
-    ),
-    ("--fuzz-ctx", "fuzz_ctx", "N", "context of a fuzzed document, tokens (default 2048)"),
-    ("--harder", "harder", "TASKS", "also run harder tests, of kv,hops,count"),
-    ("--wait-quiet", "wait_quiet_s", "S", "wait for a quiet machine; refuse if it stays busy (0)"),
-    ("--wait-lock", "wait_lock_s", "S", "wait this long for another run on this machine (0)"),
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A flag for the setting `name`; without a `metavar` a switch.
+
+    Values that `accepts` refuses are answered by what was `expected`.
+    """
+
+    flag: str
+    name: str
+    metavar: str | None
+    help: str
+    accepts: Callable[[float], bool] | None = None
+    expected: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in `harness.toml`, where that is not the setting's own."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
+_SECONDS: tuple[Callable[[float], bool], str] = (
+    lambda s: 0 <= s < float("inf"),
+    "a number of seconds, 0 or more",
 )
 
+_ABOVE_0: tuple[Callable[[float], bool], str] = (
+    lambda s: 0 < s < float("inf"),
+    "a number of seconds above 0 (--remeasure 0 turns measuring again off)",
+)
 
-SETTINGS_OPTIONS = (*(dest for _, dest, _, _ in _OPTIONS), "strict", "resume", "save_slots")
-"""Names of the settings that options give; each option's own is `harness_` and that name."""
+GROUPS: dict[str, tuple[Option, ...]] = {
+    "which server": (
+        Option("--profile", "profile", "NAME", "a configuration of harness.toml, [profiles.NAME]"),
+        Option("--server-url", "server_url", "URL", "measure a server that already runs"),
+        Option("--server-bin", "server_bin", "PATH", "llama-server to start (or $LLAMA_SERVER)"),
+        Option("--server-args", "server_args", "ARGS", "more flags for it: --server-args='-t 8'"),
+        Option("--model", "model", "GGUF", "model for the server that is started"),
+        Option("--expect-device", "expect_device", "NAME", "refuse one that computes elsewhere"),
+        Option("--expect-build", "expect_build", "TEXT", "refuse a server of another build"),
+    ),
+    "what to measure": (
+        Option(
+            *("--ctx", "ctx_tokens", "N", "context to test up to: 131072 or 128K (default 8192)"),
+            *(lambda n: n < 2**31, f"at most {2**31 - 1}, the largest a llama-server takes"),
+        ),
+        Option("--depths", "depths", "N,N", "rungs (default 2K, 8K, 32K, 128K … up to --ctx)"),
+        Option("--matrix", "matrix", "NAME", "every arm of: kv, batch, flash, yarn, speculation …"),
+        Option(
+            *("--repeats", "repeats", "N", "generation repeats at every rung (default 6)"),
+            *(lambda n: n >= 3, "at least 3, as any verdict needs"),
+        ),
+        Option(
+            *("--generate-tokens", "generate_tokens", "N", "tokens of each repeat (default 128)"),
+            *(lambda n: n >= 16, "at least 16, as a rate needs"),
+        ),
+        Option("--answer-tokens", "answer_tokens", "N", "token budget of an answer (default 256)"),
+        Option("--background", "background", "KIND", "document: plain, or hard (decoys, noise)"),
+        Option("--haystack-seed", "seed", "N", "seed of document, needles and questions (0)"),
+        Option(
+            *("--distractors", "distractors", "N", "records a rung that look like needles (0)"),
+            *(lambda n: 0 <= n <= 10, "0 to 10"),
+        ),
+        Option("--heatmap", "heatmap", "LxD", "also the heatmap, lengths x depths, e.g. 8x16"),
+        Option("--harder", "harder", "TASKS", "also harder tests, of kv,hops,count"),
+        Option(
+            *(
+                "--fuzz-examples",
+                "fuzz_examples",
+                "N",
+                "also fuzz N ways of asking, N/4 placements",
+            ),
+            *(lambda n: n >= 1, "1 or more"),
+        ),
+        Option("--fuzz-ctx", "fuzz_ctx", "N", "context of a fuzzed document (default 2048)"),
+    ),
+    "how to judge": (
+        Option(
+            *("--band", "band", "SHARE", "noise band for every metric, 0.10 (default) for ±10 %"),
+            *(lambda share: 0 < share < 1, "a share such as 0.10 for ±10 %"),
+        ),
+        Option("--baselines", "baselines", "DIR", "folder of accepted baselines (baselines)"),
+        Option("--machine-class", "machine_class", "NAME", "the machines whose numbers compare"),
+        Option("--label", "label", "NAME", "keeps baselines of equal configurations apart"),
+        Option("--strict-verdicts", "strict", None, "what is not judged fails (where CI=true)"),
+    ),
+    "records and time": (
+        Option("--results", "results", "DIR", "folder of records and logs (results)"),
+        Option("--resume", "resume", None, "go on with the last run of this plan, if cut short"),
+        Option("--save-slots", "save_slots", None, "keep each rung's KV cache for a --resume"),
+        Option("--budget", "budget_s", "S", "seconds the whole run may take", *_ABOVE_0),
+        Option("--remeasure", "remeasure_s", "S", "for what is undecided (120)", *_SECONDS),
+        Option("--wait-quiet", "wait_quiet_s", "S", "wait for a quiet machine", *_SECONDS),
+        Option("--wait-lock", "wait_lock_s", "S", "wait for another run here (0)", *_SECONDS),
+        Option("--idle-timeout", "idle_timeout_s", "S", "silence that ends a run (900)", *_SECONDS),
+        Option("--ready-timeout", "ready_timeout_s", "S", "time for loading (600)", *_SECONDS),
+    ),
+}
+
+OPTIONS = {option.name: option for group in GROUPS.values() for option in group}
+"""All of them by the setting they give; pytest's own name of each is `harness_` and that."""
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add all of them to pytest's command line, one group in `--help`."""
-    group = parser.getgroup("long-context", "long-context regression harness (llama-server)")
-    for name, dest, metavar, text in _OPTIONS:
-        group.addoption(name, dest=f"harness_{dest}", metavar=metavar, default=None, help=text)
-    group.addoption(
-        "--strict-verdicts",
-        dest="harness_strict",
-        action="store_const",
-        const=True,
-        default=None,
-        help="INCONCLUSIVE and NO_BASELINE fail instead of skipping (default when CI=true)",
-    )
-    group.addoption(
-        "--resume",
-        dest="harness_resume",
-        action="store_const",
-        const=True,
-        default=None,
-        help="go on with the last run of this plan, if it was cut short and nothing has changed",
-    )
-    group.addoption(
-        "--save-slots",
-        dest="harness_save_slots",
-        action="store_const",
-        const=True,
-        default=None,
-        help="keep each rung's KV cache in the results until the run is complete (as --resume)",
-    )
-    group.addoption(
-        "--report",
-        dest="harness_report",
-        metavar="PATH",
-        default=None,
-        help="write the run's report, one page that opens offline, to PATH",
-    )
-    group.addoption(
+    """Add all of them to pytest's command line, by group."""
+    for title, options in GROUPS.items():
+        group = parser.getgroup(
+            f"long-context {title}", f"long-context regression harness: {title}"
+        )
+        for option in options:
+            kind: dict[str, Any] = {"metavar": option.metavar}
+            if option.metavar is None:
+                kind = {"action": "store_const", "const": True}
+            text, dest = option.help.replace("%", "%%"), f"harness_{option.name}"
+            group.addoption(option.flag, dest=dest, default=None, help=text, **kind)
+    parser.getgroup("long-context how to judge").addoption(
         "--no-strict-verdicts",
         dest="harness_strict",
         action="store_const",
         const=False,
-        help="INCONCLUSIVE and NO_BASELINE skip, also when CI=true",
+        help="what is not judged skips, also where CI=true",
     )
+    parser.getgroup("long-context records and time").addoption(
+        "--report", dest="harness_report", metavar="PATH", help="also a page that opens offline"
+    )
+
+
+def taken(*names: str) -> Callable[[F], F]:
+    """Decorates a command that takes the options of these settings, by the settings' names."""
+    import click
+
+    def decorate(command: F) -> F:
+        for option in reversed([OPTIONS[name] for name in names]):
+            text = f"{option.help[0].upper()}{option.help[1:]}."
+            more = click.option(option.flag, option.name, metavar=option.metavar, help=text)
+            command = more(command)
+        return command
+
+    return decorate
 
 
 _ASKING = ("ctx_tokens", "depths", "profile", "matrix", "heatmap", "fuzz_examples", "harder")

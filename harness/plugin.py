@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.options import SETTINGS_OPTIONS, add_options, asks_to_measure
+from harness.options import OPTIONS, add_options, asks_to_measure
 from harness.settings import Settings, load, project_root
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _refuse_several_workers(config)
     given = {
         dest: value
-        for dest in SETTINGS_OPTIONS
+        for dest in OPTIONS
         if (value := config.getoption(f"harness_{dest}")) is not None
     }
     try:

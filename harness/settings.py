@@ -1,32 +1,75 @@
 """Settings: command-line options over `harness.toml` over defaults, parsed once and frozen."""
 
-import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.errors import SetupError
 from harness.llamacpp.profiles import layered, profile_layer
+from harness.options import OPTIONS
 from harness.questions.harder import LEAST_TOKENS, TASKS, Task
 from harness.questions.heatmap import NEEDLE_TOKENS
 from harness.records.metrics import METRICS
 
 DEFAULT_CTX_TOKENS = 8192
 MINIMUM_DEPTH = 1024
-MAXIMUM_CTX_TOKENS = 2**31 - 1
 DEFAULT_FUZZ_CTX = 2048
 MINIMUM_FUZZ_CTX = 1536
-MOST_DISTRACTORS = 10
 HEATMAP_TAIL_TOKENS = 200
 """Room, about, that eight questions and their template take."""
 API_KEY_VARIABLE = "HARNESS_API_KEY"  # the variable's name, not a key
+
+
+def tokens(text: object, option: str) -> int:
+    """A token count such as `131072` or `128K` (K = 1024, M = 1024²).
+
+    Raises:
+        SetupError: not a positive whole number.
+    """
+    match = re.fullmatch(r"\s*(-?\d+)\s*([kKmM]?)\s*", str(text))
+    if match is None:
+        raise SetupError(f"{option} {text}: expected a number of tokens such as 131072 or 128K")
+    value = int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()]
+    if value <= 0:
+        raise SetupError(f"{option} {text}: expected a number of tokens above 0, such as 131072")
+    return value
+
+
+def _depths(value: object) -> tuple[int, ...]:
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
+    return tuple(sorted({tokens(part, "--depths") for part in parts}))
+
+
+def _shape(value: object) -> tuple[int, int]:
+    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", str(value))
+    if match is None or not (1 <= int(match[1]) <= 64 and 1 <= int(match[2]) <= 64):
+        raise SetupError(
+            f"--heatmap {value}: expected lengths x depths, 1 to 64 of each, such as 8x16"
+        )
+    return int(match[1]), int(match[2])
+
+
+def _tasks(value: object) -> tuple[str, ...]:
+    words = value if isinstance(value, list | tuple) else str(value).split(",")
+    asked = {str(word).strip().lower() for word in words}
+    if not asked or not asked <= set(TASKS):
+        raise SetupError(f"--harder {value}: expected one or more of {','.join(TASKS)}")
+    return tuple(task for task in TASKS if task in asked)
+
+
+def _texts(value: object) -> object:
+    return {k: str(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _parsed(parse: Callable[..., object], *option: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: None if value is None else parse(value, *option))
 
 
 class Settings(BaseModel):
@@ -34,7 +77,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ctx_tokens: int = DEFAULT_CTX_TOKENS
+    ctx_tokens: Annotated[int, _parsed(tokens, "--ctx")] = DEFAULT_CTX_TOKENS
     depths: tuple[int, ...] | None = None
     server_url: str | None = None
     server_bin: str | None = None
@@ -46,11 +89,11 @@ class Settings(BaseModel):
     matrix: str | None = None
     matrices: dict[str, Any] = {}
     arm: str | None = None
-    env: dict[str, str] = {}
+    env: Annotated[dict[str, str], _parsed(_texts)] = {}
     expect_device: str | None = None
     expect_build: str | None = None
 
-    fill: float = 0.90
+    fill: float = Field(0.90, ge=0.1, le=0.97, allow_inf_nan=False)
     seed: int = 0
     background: Literal["plain", "hard"] = "plain"
     repeats: int = 6
@@ -58,10 +101,10 @@ class Settings(BaseModel):
     generate_tokens: int = 128
     answer_tokens: int = 256
     distractors: int = 0
-    heatmap: tuple[int, int] | None = None
+    heatmap: Annotated[tuple[int, int] | None, _parsed(_shape)] = None
     fuzz_examples: int | None = None
-    fuzz_ctx: int | None = None
-    harder: tuple[Task, ...] | None = None
+    fuzz_ctx: Annotated[int | None, _parsed(tokens, "--fuzz-ctx")] = None
+    harder: Annotated[tuple[Task, ...] | None, _parsed(_tasks)] = None
 
     band: float | None = None
     bands: dict[str, float] = {}
@@ -106,21 +149,6 @@ class Settings(BaseModel):
         return (*depths, self.ctx_tokens)
 
 
-def tokens(text: object, option: str) -> int:
-    """A token count such as `131072` or `128K` (K = 1024, M = 1024²).
-
-    Raises:
-        SetupError: not a positive whole number.
-    """
-    match = re.fullmatch(r"\s*(-?\d+)\s*([kKmM]?)\s*", str(text))
-    if match is None:
-        raise SetupError(f"{option} {text}: expected a number of tokens such as 131072 or 128K")
-    value = int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()]
-    if value <= 0:
-        raise SetupError(f"{option} {text}: expected a number of tokens above 0, such as 131072")
-    return value
-
-
 def project_root(start: Path) -> Path:
     """The nearest folder at or above `start` that holds a configuration file, else `start`.
 
@@ -160,19 +188,9 @@ def load(
     profile = _renamed(profile_layer(profiles, str(name))) if name is not None else {}
     merged = layered(file, profile, options, _renamed(arm))
     merged["matrices"] = matrices
-    if merged.get("ctx_tokens") is not None:
-        merged["ctx_tokens"] = tokens(merged["ctx_tokens"], "--ctx")
     if merged.get("depths") is not None:
         merged["depths"] = _depths(merged["depths"])
         merged.setdefault("ctx_tokens", max(merged["depths"]))
-    if merged.get("heatmap") is not None:
-        merged["heatmap"] = _shape(merged["heatmap"])
-    if merged.get("harder") is not None:
-        merged["harder"] = _tasks(merged["harder"])
-    if merged.get("fuzz_ctx") is not None:
-        merged["fuzz_ctx"] = tokens(merged["fuzz_ctx"], "--fuzz-ctx")
-    if isinstance(merged.get("env"), dict):
-        merged["env"] = {k: str(v) for k, v in merged["env"].items()}
     started = not merged.get("server_url") and not merged.get("embedded")
     if merged.get("server_bin") is None and started:
         merged["server_bin"] = environ.get("LLAMA_SERVER") or None
@@ -210,41 +228,8 @@ def _file_settings(root: Path) -> Mapping[str, Any]:
 
 
 def _renamed(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {_KEY_NAMES.get(k, k): v for k, v in table.items()}
-
-
-_KEY_NAMES = {
-    "ctx": "ctx_tokens",
-    "idle_timeout": "idle_timeout_s",
-    "ready_timeout": "ready_timeout_s",
-    "wait_lock": "wait_lock_s",
-    "wait_quiet": "wait_quiet_s",
-    "budget": "budget_s",
-    "remeasure": "remeasure_s",
-}
-
-
-def _depths(value: object) -> tuple[int, ...]:
-    parts = value if isinstance(value, list | tuple) else str(value).split(",")
-    depths = sorted({tokens(part, "--depths") for part in parts})
-    return tuple(depths)
-
-
-def _shape(value: object) -> tuple[int, int]:
-    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", str(value))
-    if match is None or not (1 <= int(match[1]) <= 64 and 1 <= int(match[2]) <= 64):
-        raise SetupError(
-            f"--heatmap {value}: expected lengths x depths, 1 to 64 of each, such as 8x16"
-        )
-    return int(match[1]), int(match[2])
-
-
-def _tasks(value: object) -> tuple[str, ...]:
-    words = value if isinstance(value, list | tuple) else str(value).split(",")
-    asked = {str(word).strip().lower() for word in words}
-    if not asked or not asked <= set(TASKS):
-        raise SetupError(f"--harder {value}: expected one or more of {','.join(TASKS)}")
-    return tuple(task for task in TASKS if task in asked)
+    names = {option.key: option.name for option in OPTIONS.values()}
+    return {names.get(key, key): value for key, value in table.items()}
 
 
 def _first_fault(error: ValidationError) -> str:
@@ -256,6 +241,18 @@ def _first_fault(error: ValidationError) -> str:
 
 
 def _refuse_nonsense(s: Settings) -> None:
+    given = {option.flag: (getattr(s, name), option) for name, option in OPTIONS.items()}
+    given |= {f"[bands] {metric}": (share, OPTIONS["band"]) for metric, share in s.bands.items()}
+    for what, (value, option) in given.items():
+        if option.accepts is not None and value is not None and not option.accepts(value):
+            raise SetupError(f"{what} {value}: expected {option.expected}")
+    if unknown := set(s.bands) - set(METRICS):
+        raise SetupError(
+            f"bands names {sorted(unknown)[0]!r}, which is no metric; the metrics are "
+            f"{', '.join(METRICS)}"
+        )
+    if s.server_url is not None:
+        _refuse_wrong_url(s.server_url, s)
     deepest, shallowest = max(s.rung_depths), min(s.rung_depths)
     if shallowest < MINIMUM_DEPTH:
         raise SetupError(
@@ -267,30 +264,6 @@ def _refuse_nonsense(s: Settings) -> None:
             f"--depths asks for {deepest} tokens but --ctx is {s.ctx_tokens}; raise --ctx or drop "
             "that depth"
         )
-    if s.ctx_tokens > MAXIMUM_CTX_TOKENS:
-        raise SetupError(
-            f"--ctx is {s.ctx_tokens} tokens; the largest a llama-server takes is "
-            f"{MAXIMUM_CTX_TOKENS}"
-        )
-    if not 0.1 <= s.fill <= 0.97:
-        raise SetupError(f"fill is {s.fill}; expected a share of the context from 0.1 to 0.97")
-    for name, band in {"band": s.band, **s.bands}.items():
-        if band is not None and not (0 < band < 1 and math.isfinite(band)):
-            raise SetupError(f"{name} is {band}; expected a share such as 0.10 for ±10 %")
-    if unknown := set(s.bands) - set(METRICS):
-        raise SetupError(
-            f"bands names {sorted(unknown)[0]!r}, which is no metric; the metrics are "
-            f"{', '.join(METRICS)}"
-        )
-    _refuse_odd_times(s)
-    if s.repeats < 3:
-        raise SetupError(f"repeats is {s.repeats}; at least 3 are needed for any verdict")
-    if s.generate_tokens < 16:
-        raise SetupError(
-            f"generate_tokens is {s.generate_tokens}; at least 16 are needed for a rate"
-        )
-    if not 0 <= s.distractors <= MOST_DISTRACTORS:
-        raise SetupError(f"--distractors {s.distractors}: expected 0 to {MOST_DISTRACTORS}")
     if s.heatmap is not None:
         _refuse_crowded_heatmap(s.ctx_tokens * s.fill, *s.heatmap)
     if s.harder is not None and shallowest < LEAST_TOKENS:
@@ -298,44 +271,25 @@ def _refuse_nonsense(s: Settings) -> None:
             f"--harder needs rungs of {LEAST_TOKENS} tokens or more for its facts, and the ladder "
             f"begins at {shallowest}; give --depths without it"
         )
-    if s.fuzz_examples is not None and s.fuzz_examples < 1:
-        raise SetupError(f"--fuzz-examples {s.fuzz_examples}: expected 1 or more")
-    if not MINIMUM_FUZZ_CTX <= s.fuzz_depth <= s.ctx_tokens and s.fuzz_examples is not None:
+    if s.fuzz_examples is not None and not MINIMUM_FUZZ_CTX <= s.fuzz_depth <= s.ctx_tokens:
         raise SetupError(
             f"--fuzz-ctx {s.fuzz_depth}: expected {MINIMUM_FUZZ_CTX} tokens or more, for twelve "
             f"needles and eight questions, and no more than --ctx ({s.ctx_tokens})"
         )
-    if s.server_url and s.server_bin:
+
+
+def _refuse_wrong_url(url: str, s: Settings) -> None:
+    if s.server_bin:
         raise SetupError("--server-url and --server-bin exclude each other; give one of them")
-    if s.server_url and not re.match(r"https?://[^/\s]+", s.server_url):
-        raise SetupError(
-            f"--server-url {s.server_url}: expected something like http://127.0.0.1:8080"
-        )
-    if s.server_url and "@" in urlsplit(s.server_url).netloc:
+    if not re.match(r"https?://[^/\s]+", url):
+        raise SetupError(f"--server-url {url}: expected something like http://127.0.0.1:8080")
+    if "@" in urlsplit(url).netloc:
         raise SetupError(
             "--server-url has a user or password in it, which records would show; put the key into "
             f"the environment variable {API_KEY_VARIABLE}"
         )
-    if s.server_url and s.server_args:
+    if s.server_args:
         raise SetupError("--server-args has no effect on a server that already runs (--server-url)")
-
-
-def _refuse_odd_times(s: Settings) -> None:
-    for option, seconds in {
-        "--budget": s.budget_s,
-        "--remeasure": s.remeasure_s,
-        "--wait-quiet": s.wait_quiet_s,
-        "--wait-lock": s.wait_lock_s,
-        "--idle-timeout": s.idle_timeout_s,
-        "--ready-timeout": s.ready_timeout_s,
-    }.items():
-        if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
-            raise SetupError(f"{option} {seconds:g}: expected a number of seconds, 0 or more")
-    if s.budget_s == 0:
-        raise SetupError(
-            "--budget 0: expected the seconds that the whole run may take; --remeasure 0 is what "
-            "turns measuring again off"
-        )
 
 
 def _refuse_crowded_heatmap(document_tokens: float, lengths: int, bands: int) -> None:

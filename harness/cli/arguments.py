@@ -6,21 +6,6 @@ import click
 
 from harness.errors import SetupError
 
-results_folder = click.option(
-    "--results", type=click.Path(path_type=Path), help="Folder of run records."
-)
-
-
-baselines_folder = click.option(
-    "--baselines", type=click.Path(path_type=Path), help="Folder of accepted baselines."
-)
-
-
-profile_name = click.option(
-    "--profile", help="Settings of this profile of harness.toml (its bands)."
-)
-
-
 results_or_url = click.option(
     "--results", help="Folder of run records, or a URL that fsspec knows."
 )

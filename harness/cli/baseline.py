@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from harness.cli.arguments import baselines_folder, profile_name, results_folder
 from harness.cli.chosen import run_named, settings_for
 from harness.cli.output import fail, say, short, show
 from harness.errors import SetupError, StoreError
+from harness.options import taken
 from harness.records.baseline import MAX_RUNS, Baseline, accepted, key_of
 from harness.records.baseline_files import (
     baseline_path,
@@ -34,28 +34,24 @@ def baseline() -> None:
 
 @baseline.command("update")
 @click.argument("runs", nargs=-1)
-@results_folder
-@baselines_folder
-@profile_name
+@taken("results", "baselines", "profile")
 @click.option("--add", is_flag=True, help="Keep the accepted runs and add these to them.")
 @click.option("--force", is_flag=True, help="Accept despite objections; needs --reason.")
 @click.option("--reason", help="Why; kept in the baseline file.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def baseline_update(
     runs: tuple[str, ...],
-    results: Path | None,
-    baselines: Path | None,
-    profile: str | None,
     add: bool,
     force: bool,
     reason: str | None,
     dry_run: bool,
+    **options: object,
 ) -> None:
     """Accept RUNS (ids or files; by default the newest run and the one before it with its key).
 
     Refused unless at least two runs agree within the band, and under CI.
     """
-    settings = settings_for(results, baselines, profile)
+    settings = settings_for(options)
     if os.environ.get("CI", "").lower() in ("1", "true") and not dry_run:
         raise SetupError(
             "CI is set: baselines are accepted by people, on their own machine; use --dry-run to "
@@ -92,10 +88,10 @@ def baseline_update(
 
 
 @baseline.command("list")
-@baselines_folder
-def baseline_list(baselines: Path | None) -> None:
+@taken("baselines")
+def baseline_list(**options: object) -> None:
     """List baselines, with those no run in the results folder has used."""
-    settings = settings_for(None, baselines)
+    settings = settings_for(options)
     used = {
         baseline_path(settings.baselines, key_of(r.header))
         for _, r in readable_runs(settings.results)
@@ -129,10 +125,10 @@ def baseline_list(baselines: Path | None) -> None:
 
 @baseline.command("show")
 @click.argument("which")
-@baselines_folder
-def baseline_show(which: str, baselines: Path | None) -> None:
+@taken("baselines")
+def baseline_show(which: str, **options: object) -> None:
     """Show one baseline (a file, or part of its name)."""
-    path = _baseline_file(which, settings_for(None, baselines))
+    path = _baseline_file(which, settings_for(options))
     found = read_baseline(path)
     say(f"{found.key.machine_class} / {found.key.model} / {path.stem}")
     for name, value in sorted(found.key.config.items()):
@@ -146,10 +142,10 @@ def baseline_show(which: str, baselines: Path | None) -> None:
 @baseline.command("diff")
 @click.argument("first")
 @click.argument("second")
-@baselines_folder
-def baseline_diff(first: str, second: str, baselines: Path | None) -> None:
+@taken("baselines")
+def baseline_diff(first: str, second: str, **options: object) -> None:
     """Show what SECOND changes against FIRST (files, or parts of their names)."""
-    settings = settings_for(None, baselines)
+    settings = settings_for(options)
     a, b = (read_baseline(_baseline_file(which, settings)) for which in (first, second))
     for name in sorted({*a.key.config, *b.key.config}):
         if a.key.config.get(name) != b.key.config.get(name):
@@ -158,12 +154,11 @@ def baseline_diff(first: str, second: str, baselines: Path | None) -> None:
 
 
 @baseline.command("prune")
-@results_folder
-@baselines_folder
+@taken("results", "baselines")
 @click.option("--yes", is_flag=True, help="Delete; without it they are only named.")
-def baseline_prune(results: Path | None, baselines: Path | None, yes: bool) -> None:
+def baseline_prune(yes: bool, **options: object) -> None:
     """Delete baselines that no run in the results folder belongs to."""
-    settings = settings_for(results, baselines)
+    settings = settings_for(options)
     runs = [record for _, record in readable_runs(settings.results)]
     if not runs:
         raise SetupError(

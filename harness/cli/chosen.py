@@ -1,7 +1,8 @@
 """Which settings, runs and baselines a command means by what it was given."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from harness.errors import SetupError, StoreError
 from harness.records.files import list_runs, read_run
@@ -12,15 +13,11 @@ from harness.verdicts.judged import Judged
 
 
 def settings_for(
-    results: Path | None,
-    baselines: Path | None,
-    profile: str | None = None,
-    *,
-    band: float | None = None,
+    given: Mapping[str, object], arm: Mapping[str, object] = MappingProxyType({})
 ) -> Settings:
-    """Settings of the project the command is called in, with these folders and profile if given."""
-    given = {"results": results, "baselines": baselines, "profile": profile, "band": band}
-    return load({k: v for k, v in given.items() if v is not None}, project_root(Path.cwd()))
+    """Settings of the project the command is called in, with the options that were given."""
+    options = {name: value for name, value in given.items() if value is not None}
+    return load(options, project_root(Path.cwd()), arm=arm)
 
 
 def run_named(name: str | None, settings: Settings) -> RunRecord:

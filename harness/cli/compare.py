@@ -9,14 +9,16 @@ from typing import Any, NoReturn
 
 import click
 
+from harness.cli.chosen import settings_for
 from harness.cli.output import terminal
 from harness.errors import HarnessError, SetupError
 from harness.measuring.compare import Comparison, refuse_mixed
+from harness.options import taken
 from harness.records.files import check_writable, new_run_id
 from harness.records.metrics import METRICS
 from harness.report.compare import comparison_text
 from harness.report.text import encodable
-from harness.settings import Settings, load, project_root, tokens
+from harness.settings import Settings, tokens
 from harness.verdicts.compare import CANNOT_TELL, Side
 from harness.verdicts.differences import effective_differences
 
@@ -47,15 +49,8 @@ class _Bisectable(click.Command):
 @click.command(cls=_Bisectable)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--profile", help="Base configuration, [profiles.NAME] of harness.toml.")
-@click.option("--ctx", "ctx_tokens", help="Context, tokens: 8192 or 32K.")
-@click.option("--depths", help="Rungs to compare at, e.g. 2K,8K.")
-@click.option("--model", help="Model for the servers that are started (GGUF).")
-@click.option("--server-args", help="More flags for both.")
-@click.option("--repeats", help="Generation repeats a rung and visit.")
-@click.option("--band", type=float, help="Noise band for every metric, a share such as 0.10.")
-@click.option("--wait-quiet", "wait_quiet_s", help="Wait so many seconds for a quiet machine.")
-@click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")
+@taken("profile", "ctx_tokens", "depths", "model", "server_args", "repeats", "band")
+@taken("wait_quiet_s", "results")
 @click.option(
     "--metric",
     "metrics",
@@ -101,9 +96,7 @@ def compare(
     Exit code: 0 B is no worse, 1 it is worse beyond the band, 125 it cannot be told; the codes of
     `git bisect run`.
     """
-    given = {k: v for k, v in options.items() if v is not None}
-    root = project_root(Path.cwd())
-    arms: dict[Side, Settings] = {"A": _arm(a, given, root), "B": _arm(b, given, root)}
+    arms: dict[Side, Settings] = {"A": _arm(a, options), "B": _arm(b, options)}
     folder = arms["A"].results / "compare" / new_run_id(datetime.now())
     check_writable(folder)
     comparison = Comparison(
@@ -129,23 +122,23 @@ def compare(
     raise SystemExit(compared.exit_code)
 
 
-def _arm(what: str, options: dict[str, object], root: Path) -> Settings:
+def _arm(what: str, options: dict[str, object]) -> Settings:
     """Settings of an arm by what it was called."""
     if what.startswith(("http://", "https://")):
-        return load(options, root, arm={"server_url": what})
+        return settings_for(options, {"server_url": what})
     if what == EMBEDDED:
-        return load(options, root, arm={"embedded": True})
+        return settings_for(options, {"embedded": True})
     if Path(what).is_file():
         if (path := shutil.which(what if Path(what).parent.name else f"./{what}")) is None:
             raise SetupError(f"{what} cannot be run; expected a llama-server binary or a profile")
-        return load(options, root, arm={"server_bin": path})
+        return settings_for(options, {"server_bin": path})
     try:
-        return load(options, root, arm={"profile": what})
+        return settings_for(options, {"profile": what})
     except SetupError as error:
         if f"--profile {what}:" not in str(error):
             raise
         if (path := shutil.which(what)) is not None:
-            return load(options, root, arm={"server_bin": path})
+            return settings_for(options, {"server_bin": path})
         raise SetupError(
             f"{what} is no file that can be run, no URL and no profile of harness.toml; expected "
             f"one of these, or `{EMBEDDED}`"

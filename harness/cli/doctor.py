@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import psutil
 
-from harness.cli.arguments import baselines_folder, results_folder
 from harness.cli.chosen import settings_for
 from harness.cli.output import terminal
 from harness.machine.conditions import ConditionsProbe
@@ -16,6 +15,7 @@ from harness.machine.doctor import State, examine
 from harness.machine.facts import other_servers, read_facts
 from harness.machine.hardware import read_machine
 from harness.machine.lock import holder, lock_path, servers_folder
+from harness.options import taken
 from harness.records.baseline_files import list_baselines
 from harness.records.lines import Machine
 from harness.report.doctor import doctor_text
@@ -23,14 +23,13 @@ from harness.report.text import encodable
 
 
 @click.command()
-@results_folder
-@baselines_folder
-def doctor(results: Path | None, baselines: Path | None) -> None:
+@taken("results", "baselines")
+def doctor(**options: object) -> None:
     """Say what this machine is, and what stands in the way of trustworthy numbers.
 
     Nothing is changed. Exit code: 1 if something is in the way, else 0.
     """
-    settings = settings_for(results, baselines)
+    settings = settings_for(options)
     facts = read_facts()
     machine = read_machine(settings.machine_class, facts)
     if machine.gpus:

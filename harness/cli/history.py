@@ -42,7 +42,7 @@ def history(
     output: Path | None,
 ) -> None:
     """Show every cell over all runs in the results folder, and where its level changed."""
-    settings = settings_for(local_folder(results), None)
+    settings = settings_for({"results": local_folder(results)})
     found = read_history(results or settings.results)
     points = [
         p

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.cli.arguments import baselines_folder, profile_name, results_folder
 from harness.cli.baseline import baseline
 from harness.cli.chosen import run_named, settings_for
 from harness.cli.compare import compare
@@ -19,6 +18,7 @@ from harness.cli.plan import plan
 from harness.cli.report import report, schema
 from harness.cli.transfer import export, import_
 from harness.errors import HarnessError
+from harness.options import taken
 from harness.records.baseline import key_of
 from harness.records.baseline_files import (
     find_baseline,
@@ -54,26 +54,16 @@ for command in (baseline, compare, doctor, export, history, import_, night, plan
 
 @main.command()
 @click.argument("run", required=False)
-@results_folder
-@baselines_folder
+@taken("results", "baselines", "profile", "band")
 @click.option(
     "--baseline", "baseline_file", type=click.Path(path_type=Path), help="Judge against this file."
 )
-@profile_name
-@click.option("--band", type=float, help="Noise band for every metric, a share such as 0.10.")
-def judge(
-    run: str | None,
-    results: Path | None,
-    baselines: Path | None,
-    baseline_file: Path | None,
-    profile: str | None,
-    band: float | None,
-) -> None:
+def judge(run: str | None, baseline_file: Path | None, **options: object) -> None:
     """Judge a recorded RUN again (by default the newest one).
 
     Exit code: 0 PASS, 1 REGRESSED or LEAK, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
     """
-    settings = settings_for(results, baselines, profile, band=band)
+    settings = settings_for(options)
     record = run_named(run, settings)
     against = (
         read_baseline(baseline_file)

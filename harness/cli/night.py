@@ -11,6 +11,7 @@ from harness.cli.night_run import Plan, run_night
 from harness.cli.output import say
 from harness.errors import SetupError
 from harness.llamacpp.command_line import split_arguments
+from harness.options import taken
 from harness.records.night import file_name
 from harness.settings import profile_names, project_root
 
@@ -24,8 +25,7 @@ LEAST_WAIT_S = 60.0
 @click.option(
     "--name", help="The night's name (default: its date; a night lasts from noon to noon)."
 )
-@click.option("--results", type=click.Path(path_type=Path), help="Folder of run records.")
-@click.option("--baselines", type=click.Path(path_type=Path), help="Folder of accepted baselines.")
+@taken("results", "baselines")
 @click.option(
     "--hours", type=float, help="Stop after so long; the same night goes on when started again."
 )
@@ -33,10 +33,9 @@ LEAST_WAIT_S = 60.0
 def night(
     profiles: tuple[str, ...],
     name: str | None,
-    results: Path | None,
-    baselines: Path | None,
     hours: float | None,
     pytest_args: str,
+    **options: object,
 ) -> None:
     """Measure PROFILES of harness.toml one after another (by default all of them).
 
@@ -59,7 +58,7 @@ def night(
         )
     if hours is not None and hours <= 0:
         raise SetupError(f"--hours {hours:g}: expected a number above 0")
-    settings = settings_for(results, baselines)
+    settings = settings_for(options)
     plan = Plan(
         name=file_name(name or f"{datetime.now() - _BEGINS_AT_NOON:%Y-%m-%d}"),
         root=root,

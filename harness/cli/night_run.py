@@ -322,7 +322,9 @@ def _judged(plan: Plan, profile: str, run_id: str | None) -> tuple[Judged | None
     if run_id is None:
         return None, ""
     try:
-        settings = settings_for(plan.results, plan.baselines, profile)
+        settings = settings_for(
+            {"results": plan.results, "baselines": plan.baselines, "profile": profile}
+        )
         return judged(read_run(plan.results / f"{run_id}.jsonl"), settings), ""
     except HarnessError as error:
         return None, str(error)

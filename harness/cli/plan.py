@@ -3,11 +3,11 @@
 import re
 from contextlib import ExitStack
 from datetime import datetime
-from pathlib import Path
 
 import click
 from rich.table import Table
 
+from harness.cli.chosen import settings_for
 from harness.cli.output import say, show
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.llamacpp.buffers import BufferCheck
@@ -18,24 +18,19 @@ from harness.measuring.budget import Budget, answering, attention_share, probe
 from harness.measuring.preflight import Preflight, after_start, before_start
 from harness.measuring.recorded import prefill_record
 from harness.measuring.script import Script
+from harness.options import taken
 from harness.report.text import plain_table
 from harness.serving.log import explain, findings_of
 from harness.serving.session import Session, open_session
-from harness.settings import Settings, load, project_root
+from harness.settings import Settings
 
 WARM_UP_TOKENS = 600
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECASE)
 
 
 @click.command()
-@click.option("--profile", metavar="NAME", help="Configuration of harness.toml.")
-@click.option("--ctx", "ctx_tokens", metavar="N", help="Context, tokens: 131072 or 128K.")
-@click.option("--depths", metavar="N,N", help="Rungs (default 2K, 8K, 32K … up to --ctx).")
-@click.option("--server-url", metavar="URL", help="A server that already runs.")
-@click.option("--server-bin", metavar="PATH", help="llama-server binary (or $LLAMA_SERVER).")
-@click.option("--server-args", metavar="ARGS", help="Its flags, as for pytest.")
-@click.option("--model", metavar="GGUF", help="Its model.")
-@click.option("--budget", "budget_s", type=float, metavar="S", help="Seconds a run may take.")
+@taken("profile", "ctx_tokens", "depths", "server_url", "server_bin", "server_args", "model")
+@taken("budget_s")
 @click.option("--max-buffer", metavar="SIZE", help="Largest buffer the device takes, such as 2GiB.")
 @click.option("--no-probe", is_flag=True, help="Start nothing: only the model's file is read.")
 def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
@@ -45,7 +40,7 @@ def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
     of the forecast where that is more; at most a tenth of the budget); nothing is recorded.
     Exit code: 0 nothing speaks against the run, 1 something does.
     """
-    settings = load({k: v for k, v in options.items() if v is not None}, project_root(Path.cwd()))
+    settings = settings_for(options)
     limit_bytes = None if max_buffer is None else size_bytes(max_buffer)
     foreseen, _ = before_start(settings, max_buffer_bytes=limit_bytes)
     if no_probe:

@@ -6,15 +6,14 @@ from pathlib import Path
 import click
 
 from harness.cli.arguments import (
-    baselines_folder,
     local_folder,
     output_file,
-    profile_name,
     results_or_url,
 )
 from harness.cli.chosen import judged_runs, settings_for
 from harness.cli.history import _first_bad
 from harness.cli.output import write_text
+from harness.options import taken
 from harness.records.lines import LINE, SCHEMA_VERSION
 from harness.records.points import Point
 from harness.report.html import page
@@ -26,8 +25,7 @@ from harness.report.publish import bands_of, history_of, sentences
 @click.command()
 @click.argument("runs", nargs=-1)
 @results_or_url
-@baselines_folder
-@profile_name
+@taken("baselines", "profile")
 @click.option(
     "-o",
     "--output",
@@ -40,19 +38,18 @@ from harness.report.publish import bands_of, history_of, sentences
 def report(
     runs: tuple[str, ...],
     results: str | None,
-    baselines: Path | None,
-    profile: str | None,
     output: Path | None,
     no_history: bool,
     markdown: bool,
     issue: bool,
+    **options: object,
 ) -> None:
     """Write RUNS (ids or files; by default the newest run) as one page that opens offline.
 
     Several runs, also of several machines, stand side by side; the first one's baseline is drawn.
     A URL as --results is where the history is from; RUNS are then those of the usual folder.
     """
-    settings = settings_for(local_folder(results), baselines, profile)
+    settings = settings_for({"results": local_folder(results), **options})
     chosen = judged_runs(runs or (None,), settings)
     points: tuple[Point, ...] = ()
     if not no_history:

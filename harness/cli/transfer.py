@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from harness.cli.arguments import (
-    baselines_folder,
     existing_folder,
     local_folder,
     output_file,
@@ -17,6 +16,7 @@ from harness.cli.arguments import (
 from harness.cli.chosen import run_named, settings_for
 from harness.cli.output import say, write_text
 from harness.errors import SetupError, StoreError
+from harness.options import taken
 from harness.records.baseline import MAX_RUNS, Baseline, Key, key_of
 from harness.records.baseline_files import find_baseline, write_baseline
 from harness.records.files import readable_runs, write_run
@@ -51,7 +51,7 @@ def export(runs: tuple[str, ...], form: str, results: str | None, output: Path |
     `github-action` writes two files into the folder -o, `otava` a CSV for each machine, model and
     configuration, and one otava.yaml.
     """
-    settings = settings_for(local_folder(results), None)
+    settings = settings_for({"results": local_folder(results)})
     if form == "otava":
         points = [
             p
@@ -96,7 +96,7 @@ def export(runs: tuple[str, ...], form: str, results: str | None, output: Path |
 @click.option("--force", is_flag=True, help="Also where the configuration differs.")
 @click.option("--replace", is_flag=True, help="Instead of the runs accepted so far, not beside.")
 @results_or_url
-@baselines_folder
+@taken("baselines")
 def import_(
     files: tuple[Path, ...],
     kind: str,
@@ -104,7 +104,7 @@ def import_(
     force: bool,
     replace: bool,
     results: str | None,
-    baselines: Path | None,
+    baselines: str | None,
 ) -> None:
     """Take llama-bench FILES (JSON or JSONL, one a run) into a baseline, or as runs.
 
@@ -112,7 +112,7 @@ def import_(
     the server, so its numbers are not the server's: a baseline says where they are from, and a run
     has a label of its own.
     """
-    settings = settings_for(local_folder(results), baselines)
+    settings = settings_for({"results": local_folder(results), "baselines": baselines})
     if kind == "run" and replace:
         raise SetupError("--replace is for --as baseline; a run is deleted by deleting its file")
     refuse_url(results)
