@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from pathlib import Path
 
 import click
@@ -19,7 +18,7 @@ from harness.records.baseline_files import (
     read_baseline,
     write_baseline,
 )
-from harness.records.files import readable_runs
+from harness.records.files import now, readable_runs
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.report.text import plain_table
@@ -68,9 +67,8 @@ def baseline_update(
     faults = objections(fresh, bands)
     if add and old is not None and len(fresh) == 1:
         faults = [f for f in faults if not f.startswith("1 run given")]
-    now = datetime.now().astimezone().isoformat(timespec="seconds")
     kept = old.runs if add and old is not None else ()
-    new = Baseline(key=key, runs=(*kept, *(accepted(r, now, reason) for r in fresh))[-MAX_RUNS:])
+    new = Baseline(key=key, runs=(*kept, *(accepted(r, now(), reason) for r in fresh))[-MAX_RUNS:])
     _show_changes(changes(old, new), old is None)
     if faults and not force:
         for fault in faults:

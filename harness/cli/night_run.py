@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -21,7 +20,7 @@ from pydantic import ValidationError
 
 from harness.cli.chosen import settings_for
 from harness.errors import HarnessError, SetupError, StoreError
-from harness.records.files import list_runs, read_run
+from harness.records.files import list_runs, now, read_run, replace_whole
 from harness.records.lines import RunRecord
 from harness.records.night import (
     TRIES,
@@ -128,7 +127,7 @@ def _run(plan: Plan, say: Say, environ: Mapping[str, str]) -> int:
 def _open(plan: Plan) -> Night:
     path = plan.folder / BOOKS
     if not path.is_file():
-        return Night(name=plan.name, started_at=_now(), profiles=plan.profiles)
+        return Night(name=plan.name, started_at=now(), profiles=plan.profiles)
     night = _read(path)
     known = (*night.profiles, *(p for p in plan.profiles if p not in night.profiles))
     return night.model_copy(update={"profiles": known})
@@ -147,9 +146,7 @@ def _read(path: Path) -> Night:
 def _keep(plan: Plan, night: Night) -> Night:
     path = plan.folder / BOOKS
     try:
-        part = path.with_suffix(".part")
-        part.write_text(night.model_dump_json(indent=1), encoding="utf-8")
-        part.replace(path)
+        replace_whole(path, night.model_dump_json(indent=1))
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror or error}; give another folder with --results"
@@ -180,7 +177,7 @@ def _measure(
     environ: Mapping[str, str],
 ) -> Night:
     resume = to_be_resumed([n for n in _nights(plan) if n.name != plan.name] + [night], profile)
-    night = _keep(plan, night.begun(Attempt(profile=profile, started_at=_now(), resumed=resume)))
+    night = _keep(plan, night.begun(Attempt(profile=profile, started_at=now(), resumed=resume)))
     log = plan.file(profile, ".log")
     begun_s = time.time()
     say(f"{profile}: {'going on' if resume else 'measuring'}, log {log}")
@@ -192,7 +189,7 @@ def _measure(
     finally:
         record = _measured_since(plan.results, profile, begun_s)
         run_id = record.header.run_id if record is not None else None
-        night = _keep(plan, night.ended(_now(), code, run_id))
+        night = _keep(plan, night.ended(now(), code, run_id))
     say(f"{profile}: pytest ended with {'nothing: it was cut short' if code is None else code}")
     return night
 
@@ -378,7 +375,3 @@ def _copy_record(plan: Plan, record: RunRecord) -> None:
 
 def _over(until_s: float | None) -> bool:
     return until_s is not None and time.monotonic() >= until_s
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")

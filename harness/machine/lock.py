@@ -8,13 +8,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 
 import psutil
 from filelock import FileLock, Timeout
 
 from harness.errors import LockedError, SetupError
+from harness.records.files import now
 
 LOCK_VARIABLE = "HARNESS_LOCK_FILE"
 
@@ -61,7 +61,7 @@ def machine_lock(doing: str, *, wait_s: float = 0.0) -> Iterator[None]:
             f"{LOCK_VARIABLE} to a file that can be written"
         ) from error
     try:
-        started = datetime.now().astimezone().isoformat(timespec="seconds")
+        started = now()
         holder.write_text(
             json.dumps({"pid": os.getpid(), "started": started, "doing": doing}), encoding="utf-8"
         )

@@ -7,7 +7,6 @@ been; a rung that was not reused as planned is read again cold, and that is said
 """
 
 import time
-from datetime import datetime
 
 from harness.errors import OverBudgetError, ServerError
 from harness.measuring.budget import Budget, answering, attention_share, probe, sentence
@@ -19,7 +18,7 @@ from harness.measuring.rung import Meter, RungDraft
 from harness.measuring.script import Script
 from harness.questions.needles import ORDERS, Order
 from harness.records import samples as cells
-from harness.records.files import Recorder
+from harness.records.files import Recorder, now
 from harness.records.lines import AskRecord, Event, Failure, Footer, Plan, Prefill, Rung
 from harness.records.samples import caching_at
 from harness.records.sittings import climb_ms
@@ -210,7 +209,7 @@ class Runner:
         self.event("machine", "the machine's other load", **self._watcher.account())
         self._recorder.append(
             Footer(
-                ended_at=_now(),
+                ended_at=now(),
                 complete=self.failure is None,
                 prefilled_tokens=self._meter.prefilled_tokens + self._controls.new_tokens,
                 elapsed_s=time.perf_counter() - self._started_s,
@@ -360,7 +359,3 @@ class Runner:
     def event(self, code: str, message: str, **data: object) -> None:
         """Put something about the run as a whole on the record."""
         self._recorder.append(Event(code=code, message=message, data=dict(data)))
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,7 +1,6 @@
 """Baselines in git: one small JSON file a configuration, written only by `harness baseline`."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 
 from harness.errors import StoreError
 from harness.records.baseline import SCHEMA_VERSION, Baseline, Key
+from harness.records.files import replace_whole
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Steps from one schema version to the next, by the version they start from."""
@@ -90,15 +90,10 @@ def _validated(path: Path, body: object) -> Baseline:
 def write_baseline(root: Path, baseline: Baseline) -> Path:
     """Write atomically: the old file stays whole until the new one is."""
     path = baseline_path(root, baseline.key)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(_rendered(baseline), encoding="utf-8", newline="\n")
-        temporary.replace(path)
+        replace_whole(path, _rendered(baseline))
     except OSError as error:
         raise StoreError(f"cannot write the baseline {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -103,6 +103,22 @@ def write_run(folder: Path, record: RunRecord) -> Path:
     return path
 
 
+def replace_whole(path: Path, text: str) -> None:
+    """Write a file so that whoever reads it finds the old one or the new one, never a part."""
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8", newline="\n")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def now() -> str:
+    """The time, to the second and with its zone, as records have it."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
 def check_writable(folder: Path) -> None:
     """Fail before anything is measured rather than after.
 

@@ -6,12 +6,13 @@ that no noted server can belong to a run that is still going.
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from harness.records.files import replace_whole
 
 GRACE_S = 5.0
 SAME_START_S = 1.0
@@ -66,11 +67,8 @@ def _quietly(action: Callable[[], object]) -> None:
 
 def write_note(path: Path, pid: int, create_time: float, argv: Sequence[str]) -> None:
     """Note a server; its arguments are left out, they are its run's affair."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     facts = {"pid": pid, "create_time": create_time, "command": argv[0]}
-    part = path.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(facts), encoding="utf-8")
-    part.replace(path)
+    replace_whole(path, json.dumps(facts))
 
 
 def read_note(path: Path) -> Noted | None:
