@@ -48,7 +48,8 @@ def _depths(value: object) -> tuple[int, ...]:
 
 
 def _shape(value: object) -> tuple[int, int]:
-    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", str(value))
+    text = "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
     if match is None or not (1 <= int(match[1]) <= 64 and 1 <= int(match[2]) <= 64):
         raise SetupError(
             f"--heatmap {value}: expected lengths x depths, 1 to 64 of each, such as 8x16"
