@@ -42,9 +42,6 @@ ONE_PROCESS = (
     "tests without -n"
 )
 
-FAILING = ("REGRESSED", "LEAK", "INVALID", "ERROR", "INCOMPARABLE")
-SKIPPING = ("INCONCLUSIVE", "NO_BASELINE")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """One group in `--help` for everything."""
@@ -282,6 +279,7 @@ def pytest_terminal_summary(
 
 def conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | HarnessError) -> None:
     """Pass, fail or skip the test that asked for this verdict."""
+    from harness.records.outcomes import OUTCOMES
     from harness.report.text import inert
     from harness.verdicts.cell import CellVerdict
 
@@ -293,9 +291,10 @@ def conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | Harnes
     text = f"{verdict.outcome}: {inert(verdict.message)}" + (
         f"\nnext: {verdict.next_step}" if verdict.next_step else ""
     )
-    if verdict.outcome in FAILING or (strict and verdict.outcome in SKIPPING):
+    worth = OUTCOMES[verdict.outcome]
+    if worth.bad or (strict and worth.open):
         pytest.fail(text, pytrace=False)
-    if verdict.outcome in SKIPPING:
+    if worth.open:
         pytest.skip(text.replace("\n", "; "))
 
 

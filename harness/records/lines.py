@@ -163,7 +163,6 @@ class Failure(Strict):
         "SERVER_DIED",
         "SERVER_ERROR",
         "INTERRUPTED",
-        "DEADLINE",
         "OVER_BUDGET",
     ]
     message: str

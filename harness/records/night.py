@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.records.lines import Strict
-from harness.records.outcomes import Outcome
+from harness.records.outcomes import OUTCOMES, Outcome
 
 ENDED_BY_ITSELF = (0, 1, 3, 4, 5)
 """pytest's exit codes of a session that was not cut short from outside (2 is Ctrl-C, SIGTERM)."""
 TRIES = 3
 """So often one sitting of a night starts a profile that is cut short again and again."""
-BAD: tuple[Outcome, ...] = ("REGRESSED", "LEAK", "INVALID", "ERROR", "INCOMPARABLE")
 
 
 def file_name(name: str) -> str:
@@ -89,9 +88,10 @@ class Result:
 
         What was cut short is an ERROR as long as it is not gone on with: that alone is not bad.
         """
-        if not self.finished:
-            return self.outcome in BAD and self.outcome != "ERROR"
-        return self.outcome in BAD or self.nothing_measured
+        bad = self.outcome is not None and OUTCOMES[self.outcome].bad
+        return (
+            bad and self.outcome != "ERROR" if not self.finished else bad or self.nothing_measured
+        )
 
     @property
     def nothing_measured(self) -> bool:

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.records.metrics import Metric
-from harness.report.terminal import STYLES
+from harness.records.outcomes import OUTCOMES
 from harness.report.text import inert, plain_table, rendered
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.compare import Compared
@@ -59,7 +59,7 @@ def _reasons(compared: Compared) -> Iterator[tuple[str, str]]:
         if cell.outcome != "PASS":
             yield (
                 f"{cell.outcome} {cell.metric.label} at {cell.depth}: {cell.message}",
-                STYLES[cell.outcome],
+                OUTCOMES[cell.outcome].style,
             )
 
 
@@ -81,7 +81,7 @@ def _table(compared: Compared, *, narrow: bool) -> Table:
             *(value.split()[0] if narrow else value for value in values),
             *(() if narrow else (_share(cell, cell.change),)),
             "-" if cell.low is None else f"{_share(cell, cell.low)} .. {_share(cell, cell.high)}",
-            Text(cell.outcome, style=STYLES[cell.outcome]),
+            Text(cell.outcome, style=OUTCOMES[cell.outcome].style),
         )
         last = cell.depth
     return table

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from harness.records.lines import Header
 from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
-from harness.records.outcomes import Outcome
+from harness.records.outcomes import OUTCOMES, Outcome
 from harness.records.points import Point, groups
 from harness.report.plots import answers, trends
 from harness.report.plots import by_depth as depth_plots
@@ -38,22 +38,6 @@ MAX_BYTES = 2_000_000
 PLOTLY = "plotly-basic-4.1.1.min.js"
 _CUTS = ((answers.ANSWER_CHARS, trends.MAX_RUNS_DRAWN), (1000, 200), (200, 100))
 """Characters of an answer and runs of a history to show, until the page is small enough."""
-
-_WORST_FIRST: tuple[Outcome, ...] = (
-    *("REGRESSED", "LEAK", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
-    *("NO_BASELINE", "IMPROVED", "PASS"),
-)
-_MEANING: dict[Outcome, str] = {
-    "PASS": "within the band of the baseline",
-    "IMPROVED": "better than the baseline",
-    "REGRESSED": "worse than the baseline",
-    "LEAK": "memory grows with every generated token",
-    "INCONCLUSIVE": "not decided",
-    "INVALID": "the measurement cannot be used",
-    "NO_BASELINE": "measured, nothing to compare with yet",
-    "INCOMPARABLE": "the configuration differs from the baseline's",
-    "ERROR": "not measured to the end",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +92,7 @@ def _page(
         runs=runs,
         names=[run.name for run in runs],
         verdicts=[_counts(run) for run in runs],
-        meaning=_MEANING,
+        meaning={outcome: worth.meaning for outcome, worth in OUTCOMES.items()},
         troubles=[_troubles(run) for run in runs],
         cells=_cells(runs),
         configuration=_configuration(runs),
@@ -219,14 +203,15 @@ def _history_figures(
 
 def _counts(run: Judged) -> list[tuple[Outcome, int]]:
     found = [c.outcome for c in run.verdict.cells]
-    return [(o, found.count(o)) for o in _WORST_FIRST if o in found]
+    return [(o, found.count(o)) for o in OUTCOMES if o in found]
 
 
 def _troubles(run: Judged) -> list[tuple[str | None, list[CellVerdict]]]:
     """What did not simply pass, worst first, by what to do about it."""
     cells = [c for c in run.verdict.cells if c.outcome not in ("PASS", "NO_BASELINE")]
     grouped: dict[tuple[Outcome, str | None], list[CellVerdict]] = {}
-    for cell in sorted(cells, key=lambda c: (_WORST_FIRST.index(c.outcome), c.depth)):
+    order = list(OUTCOMES)
+    for cell in sorted(cells, key=lambda c: (order.index(c.outcome), c.depth)):
         grouped.setdefault((cell.outcome, cell.next_step), []).append(cell)
     return [(step, some) for (_, step), some in grouped.items()]
 

@@ -7,24 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from harness.records.lines import RESUMED
-from harness.records.outcomes import Outcome
+from harness.records.outcomes import OUTCOMES
 from harness.report.quantities import change, depth_label, interval, quantity
 from harness.report.sparkline import prefill_line
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.judged import Judged
 
-SIGNS: dict[Outcome, str] = {
-    "PASS": "✅",
-    "IMPROVED": "🟢",
-    "REGRESSED": "🔴",
-    "LEAK": "🔴",
-    "INVALID": "⛔",
-    "ERROR": "⛔",
-    "INCONCLUSIVE": "🟡",
-    "NO_BASELINE": "⚪",
-    "INCOMPARABLE": "🟡",
-}
-BAD: tuple[Outcome, ...] = ("REGRESSED", "ERROR", "INVALID")
 _UNSAFE = re.compile(r"([\\`*_{}\[\]!|~$])")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _LINKING = re.compile(r"([@#](?=\w)|:(?=//)|(?<=\bwww)\.)")
@@ -35,7 +23,7 @@ def summary(run: Judged, *, trends: Sequence[str] = ()) -> str:
     """The job summary: verdict, what failed and what to do, table, what differs, trends."""
     header, verdict = run.record.header, run.verdict
     parts = [
-        f"## {SIGNS[verdict.outcome]} {verdict.outcome}: {text(header.model.name)}, "
+        f"## {OUTCOMES[verdict.outcome].sign} {verdict.outcome}: {text(header.model.name)}, "
         f"context {depth_label(header.plan.ctx_tokens)}",
         f"{text(header.machine.cpu)} ({text(header.machine.machine_class)}), server "
         f"{text(header.server.build)}, run {text(header.run_id)}",
@@ -49,7 +37,7 @@ def summary(run: Judged, *, trends: Sequence[str] = ()) -> str:
         parts.append("**Differs from the baseline**\n\n" + _list(verdict.differences))
     if trends:
         parts.append("**Over time**\n\n" + _list(trends))
-    if any(c.outcome in BAD for c in verdict.cells):
+    if any(OUTCOMES[c.outcome].bad for c in verdict.cells):
         parts.append(
             "<details><summary>Paragraph for a bug report</summary>\n\n"
             + bug_report(run)
@@ -108,7 +96,7 @@ def fenced(value: str) -> str:
 
 
 def _sentence(run: Judged) -> str:
-    bad = [c for c in run.verdict.cells if c.outcome in BAD]
+    bad = [c for c in run.verdict.cells if OUTCOMES[c.outcome].bad]
     if not bad:
         return f"No cell is worse than the baseline (run: {run.verdict.outcome})."
     return _list([f"{c.metric.label} at {depth_label(c.depth)} tokens: {c.message}" for c in bad])
@@ -127,7 +115,7 @@ def _bounds(run: Judged, first_bad: str | None) -> str:
 
 def _troubles(run: Judged) -> Iterable[str]:
     cells = [c for c in run.verdict.cells if c.outcome not in ("PASS", "NO_BASELINE")]
-    cells.sort(key=lambda c: (c.outcome not in BAD, c.depth))
+    cells.sort(key=lambda c: (not OUTCOMES[c.outcome].bad, c.depth))
     if cells:
         yield "\n".join(
             f"- **{c.outcome}** {c.metric.label} at {depth_label(c.depth)}: {text(c.message)}"
@@ -151,7 +139,7 @@ def _table(cells: Sequence[CellVerdict]) -> str:
     rows += [
         f"| {depth_label(c.depth)} | {c.metric.label} | {quantity(c, c.measured)} | "
         f"{quantity(c, c.baseline)} | {change(c)} | {interval(c)} | "
-        f"{SIGNS[c.outcome]} {c.outcome} |"
+        f"{OUTCOMES[c.outcome].sign} {c.outcome} |"
         for c in cells
     ]
     return "\n".join(rows)

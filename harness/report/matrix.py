@@ -8,8 +8,8 @@ from rich.text import Text
 
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT
+from harness.records.outcomes import OUTCOMES
 from harness.records.samples import samples_of, values_of
-from harness.report.terminal import STYLES
 from harness.report.text import inert, plain_table, rendered
 from harness.verdicts.judged import Judged
 
@@ -43,7 +43,7 @@ def _said(results: Results) -> Iterator[tuple[str, str]]:
                 yield (
                     f"arm {arm}, {cell.metric.label} at {cell.depth}: {cell.outcome}: "
                     f"{cell.message}",
-                    STYLES[cell.outcome],
+                    OUTCOMES[cell.outcome].style,
                 )
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from harness.records.night import Result, headline
-from harness.report.markdown import SIGNS, bug_report, summary, text
+from harness.records.outcomes import OUTCOMES
+from harness.report.markdown import bug_report, summary, text
 from harness.verdicts.judged import Judged
 
 
@@ -14,7 +15,7 @@ def night_summary(night: str, results: Sequence[Result], runs: Mapping[str, Judg
         "|---|---|---|---:|---:|---|",
     ]
     for result in results:
-        sign = SIGNS[result.outcome] + " " if result.outcome is not None else ""
+        sign = OUTCOMES[result.outcome].sign + " " if result.outcome is not None else ""
         rows.append(
             f"| {text(result.profile)} | {sign}{result.outcome or 'nothing measured'} | "
             f"{text(result.run_id or '–')} | {result.sittings} | "

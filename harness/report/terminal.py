@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.records.lines import REGAINED, RESUMED, RunRecord
-from harness.records.outcomes import Outcome
+from harness.records.outcomes import OUTCOMES
 from harness.records.probes import SCORE_EVENT, matrix_of
 from harness.records.samples import samples_of
 from harness.report.heatmap_text import heatmap_lines
@@ -19,17 +19,6 @@ from harness.verdicts.cell import CellVerdict
 from harness.verdicts.order_effect import order_effect, scores_by_order
 from harness.verdicts.verdict import RunVerdict
 
-STYLES: dict[Outcome, str] = {
-    "PASS": "green",
-    "IMPROVED": "bold green",
-    "REGRESSED": "bold red",
-    "LEAK": "bold red",
-    "INVALID": "bold red",
-    "ERROR": "bold red",
-    "INCONCLUSIVE": "yellow",
-    "NO_BASELINE": "yellow",
-    "INCOMPARABLE": "yellow",
-}
 _NARROW = 118
 
 
@@ -42,7 +31,7 @@ def summary(
         for line in _heading(record)
     ]
     if verdict.cells:
-        said = Text(_overall(verdict), style=STYLES[verdict.outcome])
+        said = Text(_overall(verdict), style=OUTCOMES[verdict.outcome].style)
         parts.append(rendered(said, width=width, color=color, encoding=encoding))
     for line, style in _reasons(verdict):
         parts.append(
@@ -61,7 +50,7 @@ def summary(
 def _overall(verdict: RunVerdict) -> str:
     """The run's outcome, and how many cells have which."""
     counts = Counter(cell.outcome for cell in verdict.cells)
-    each = ", ".join(f"{counts[o]} {o}" for o in STYLES if counts[o])
+    each = ", ".join(f"{counts[o]} {o}" for o in OUTCOMES if counts[o])
     return f"{verdict.outcome}: {each} of {len(verdict.cells)} cells"
 
 
@@ -82,11 +71,9 @@ def _heading(record: RunRecord) -> Iterator[str]:
 
 
 def _reasons(verdict: RunVerdict) -> Iterator[tuple[str, str]]:
-    order: tuple[Outcome, ...] = (
-        *("REGRESSED", "LEAK", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
-        *("IMPROVED", "NO_BASELINE"),
-    )
-    for outcome in order:
+    for outcome in OUTCOMES:
+        if outcome == "PASS":
+            continue
         groups: dict[tuple[str, str | None], list[CellVerdict]] = {}
         for cell in verdict.cells:
             if cell.outcome == outcome:
@@ -95,14 +82,14 @@ def _reasons(verdict: RunVerdict) -> Iterator[tuple[str, str]]:
                 groups.setdefault((shared, cell.code), []).append(cell)
         if outcome == "NO_BASELINE" and groups:
             cells = [c for group in groups.values() for c in group]
-            yield f"NO_BASELINE {len(cells)} cells: {_absence(cells)}", STYLES[outcome]
+            yield f"NO_BASELINE {len(cells)} cells: {_absence(cells)}", OUTCOMES[outcome].style
             yield f"  next: {cells[0].next_step}", "default"
             continue
         for step in dict.fromkeys(g[0].next_step for g in groups.values()):
             for cells in groups.values():
                 if cells[0].next_step == step:
                     where = ", ".join(f"{c.metric.label} at {c.depth}" for c in cells)
-                    yield f"{outcome} {where}: {cells[0].message}", STYLES[outcome]
+                    yield f"{outcome} {where}: {cells[0].message}", OUTCOMES[outcome].style
             if step:
                 yield f"  next: {step}", "default"
 
@@ -137,7 +124,7 @@ def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
             )
             count = f"{cell.n_current}/{cell.n_baseline}" if cell.n_current else "-"
             row += [interval, count]
-        table.add_row(*row, Text(cell.outcome, style=STYLES[cell.outcome]))
+        table.add_row(*row, Text(cell.outcome, style=OUTCOMES[cell.outcome].style))
         last = cell.depth
     return table
 

@@ -11,7 +11,7 @@ from statistics import median
 from harness.records.baseline import Baseline, log_warnings
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
-from harness.records.outcomes import Outcome
+from harness.records.outcomes import OUTCOMES, Outcome, worst
 from harness.records.samples import Samples, disturbances, samples_of, values_of
 from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline, unfinished
 from harness.verdicts.curve import curve_estimate, decide_curve
@@ -55,18 +55,12 @@ class RunVerdict:
     @property
     def outcome(self) -> Outcome:
         """The run's own outcome: its worst cell's."""
-        order: tuple[Outcome, ...] = (
-            *("REGRESSED", "LEAK", "ERROR", "INVALID", "INCOMPARABLE", "INCONCLUSIVE"),
-            *("NO_BASELINE", "IMPROVED", "PASS"),
-        )
-        present = {cell.outcome for cell in self.cells}
-        return next((o for o in order if o in present), "NO_BASELINE")
+        return worst(cell.outcome for cell in self.cells)
 
     @property
     def exit_code(self) -> int:
         """0 PASS, IMPROVED; 1 REGRESSED, LEAK; 2 undecided or no baseline; 3 INVALID, ERROR."""
-        codes = {"PASS": 0, "IMPROVED": 0, "REGRESSED": 1, "LEAK": 1, "INVALID": 3, "ERROR": 3}
-        return codes.get(self.outcome, 2)
+        return OUTCOMES[self.outcome].exit_code
 
 
 Bands = Mapping[str, float]

@@ -124,7 +124,6 @@ class StubCampaign:
         ("REGRESSED", False, "Failed"),
         ("INVALID", False, "Failed"),
         ("ERROR", False, "Failed"),
-        ("INCOMPARABLE", False, "Failed"),
         ("INCONCLUSIVE", False, "Skipped"),
         ("NO_BASELINE", False, "Skipped"),
         ("INCONCLUSIVE", True, "Failed"),

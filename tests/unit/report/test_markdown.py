@@ -1,5 +1,6 @@
 """Markdown for job summaries and issues, the terminal's curve, and JUnit's properties."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,19 @@ def test_an_issue_names_machine_build_flags_numbers_and_the_first_bad_build() ->
 def test_the_paragraph_for_an_issue_comes_only_with_something_bad() -> None:
     assert "bug report" in summary(judged(cliff=0.6))
     assert "bug report" not in summary(judged())
+
+
+def test_a_leaking_server_is_something_bad_to_report() -> None:
+    run = judged()
+    cells = tuple(
+        replace(c, outcome="LEAK", code="leak", message="it grows by 4 KiB a token")
+        if (c.depth, c.metric.name) == (131072, "memory")
+        else c
+        for c in run.verdict.cells
+    )
+    leaking = replace(run, verdict=replace(run.verdict, cells=cells))
+    assert "server memory at 128K tokens: it grows by 4 KiB a token" in shown(bug_report(leaking))
+    assert "bug report" in summary(leaking)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_known_signs_become_ascii_and_the_rest_question_marks() -> None:
 def test_the_runs_outcome_comes_first_with_the_cells_counted() -> None:
     slow = record(rung(prefill_tok_s=600.0))
     lines = shown(slow, record(rung())).splitlines()
-    assert lines[1] == "REGRESSED: 4 PASS, 1 REGRESSED of 5 cells"
+    assert lines[1] == "REGRESSED: 1 REGRESSED, 4 PASS of 5 cells"
     assert "PASS: 5 PASS of 5 cells" in shown(record(rung()), record(rung()))
     assert "NO_BASELINE: 5 NO_BASELINE of 5 cells" in shown(record(rung()))
 
