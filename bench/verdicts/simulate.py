@@ -15,7 +15,6 @@ from harness.verdicts.stats import (
     Estimate,
     Unjudgeable,
     decide,
-    needed_repeats,
     open_question,
     ratio_estimate,
     significant_in_run,
@@ -73,8 +72,7 @@ def next_repeats(decision: Decision, estimate: Estimate, design: Design) -> int:
     """How many repeats to have next for an undecided cell, or to confirm a change."""
     if decision != "UNDECIDED":
         return min(CONFIRMED_SAMPLES, design.repeats_max)
-    wanted = needed_repeats(estimate, band=BAND, limit=design.repeats_max).repeats
-    return min(wanted or 2 * estimate.n_current, design.repeats_max)
+    return min(estimate.n_current + 3, design.repeats_max)
 
 
 def samples_cells(
@@ -151,7 +149,7 @@ def curve_cells(
         if isinstance(curve, Unjudgeable):
             tally.add("UNDECIDED", 1)
             continue
-        tally.add(decide_curve(curve, band=BAND), 1)
+        tally.add(decide_curve(curve, band=BAND)[0], 1)
         departure = curve.departure
         if departure and abs(departure.from_tokens // 2048 - first) <= 2:
             tally.decisions["located"] += 1

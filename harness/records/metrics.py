@@ -27,7 +27,7 @@ class Metric:
 PREFILL = Metric("prefill", "prefill", "tok/s", "higher", "speed")
 GENERATION = Metric("generation", "generation", "tok/s", "higher", "speed")
 TTFT = Metric("ttft", "warm TTFT", "ms", "lower", "latency", min_effect=10.0)
-MEMORY = Metric("memory", "server memory", "GiB", "lower", "memory", min_effect=0.03)
+MEMORY = Metric("memory", "server memory", "GiB", "lower", "memory", min_effect=0.01)
 RETRIEVAL = Metric("retrieval", "retrieval", "answers", "higher", "score", band=0.0)
 
 METRICS: dict[str, Metric] = {m.name: m for m in (PREFILL, GENERATION, TTFT, MEMORY, RETRIEVAL)}

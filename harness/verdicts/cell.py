@@ -57,9 +57,11 @@ class CellVerdict:
     p_no_change: float | None = None
 
     def estimated(self, estimate: Estimate) -> "CellVerdict":
-        """The same cell with the change, its interval and what they rest on."""
+        """The same cell with the change, its interval, and the two locations they are made of."""
         return replace(
             self,
+            measured=estimate.measured,
+            baseline=estimate.baseline,
             change=estimate.change,
             low=estimate.low - 1.0,
             high=estimate.high - 1.0,

@@ -206,8 +206,7 @@ def block_estimate(
             sum(run.samples for a, _ in runs for run in a),
         ),
         baseline_runs=sum(len(a) for a, _ in runs),
-        sample_variance=sample_variance,
-        fixed_variance=of_mean,
+        base_log=fmean(run.location for a, _ in runs for run in a),
         confidence=confidence,
     )
 

@@ -1,30 +1,37 @@
-"""Drift: did the machine itself move while the run was measured?
+"""Drift: did the machine itself move while the run was measured, and what can it have moved?
 
-The control is the same small request at depth 0 before and after the climb (A-B-A). It has no
-reason to change; if it does, what was measured between is a mixture of two machines.
+The control is the same small request at depth 0 before and after the climb (A-B-A); short rungs are
+visited again after the climb. Neither has a reason to change. A cell is held against its own
+rung's two visits; one visited once against those of the deepest rung that was visited twice; the
+control, which waits for latency more than a deep rung does, speaks where there is no such rung.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
-from harness.records.metrics import Direction
-from harness.verdicts.noise import PRIOR, NoisePrior
+from harness.records.lines import Control, Generation, Rung, RunRecord, Timed
+from harness.records.metrics import GENERATION, PREFILL, Direction
+from harness.records.samples import generation_rate, prefill_rate
+from harness.records.sittings import bracket
+from harness.verdicts.gpu_state import ClockMove, clock_move, explains
 from harness.verdicts.stats import Unjudgeable, same_run_ratio
 
 State = Literal["steady", "drifted", "unclear"]
 
 DRIFT_CONFIDENCE = 0.99
-"""Stricter than a cell's: naming drift costs every cell of the run its verdict."""
+"""Stricter than a cell's: naming drift costs cells their verdict."""
+MIN_CONTROL_MS = 50.0
+"""A control's prefill shorter than this says nothing of drift."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The control's change as a share (+0.07: 7 % more at the end), with interval.
+    """A change between two visits as a share (+0.07: 7 % more at the end), with interval.
 
-    `over` names what the controls enclose. `limit` is half the band. `steady`: the interval lies
-    within ±limit. `drifted`: the change is beyond the limit and told from zero. `unclear`: neither;
-    nothing is claimed from it.
+    `what` was visited; `over` names what the visits enclose; `clock` is the GPU's where it explains
+    the change. `limit` is half the band. `steady`: the interval lies within ±limit. `drifted`: the
+    change is beyond the limit and told from zero. `unclear`: neither; nothing is claimed from it.
     """
 
     share: float
@@ -35,16 +42,23 @@ class Drift:
     samples: int
     state: State
     over: str = "the run"
+    what: str = "the control at depth 0"
+    clock: ClockMove | None = None
 
     @property
     def sentence(self) -> str:
         """What the controls showed, in one sentence."""
         seen = (
-            f"the control at depth 0 changed by {self.share:+.1%} over {self.over} "
+            f"{self.what} changed by {self.share:+.1%} over {self.over} "
             f"({self.low:+.1%} to {self.high:+.1%}, {self.samples} samples)"
         )
+        if self.clock is not None:
+            seen = f"{seen}; {self.clock.sentence}"
         if self.state == "drifted":
-            return f"{seen}: more than half the band (±{self.limit:.1%}); measure again when calm"
+            step = self.clock.next_step if self.clock is not None else "measure again when calm"
+            return "; ".join(
+                x for x in (f"{seen}: more than half the band (±{self.limit:.1%})", step) if x
+            )
         if self.state == "steady":
             return f"{seen}: within half the band (±{self.limit:.1%})"
         return f"{seen}: too wide to call steady or drifted against ±{self.limit:.1%}"
@@ -56,10 +70,12 @@ def drift_between(
     *,
     band: float,
     confidence: float = DRIFT_CONFIDENCE,
-    prior: NoisePrior = PRIOR,
 ) -> Drift | Unjudgeable:
-    """Drift from a control measured several times before and after the climb (one unit, > 0)."""
-    ratio = same_run_ratio(after, before, confidence=confidence, prior=prior)
+    """Drift from what was measured several times before and after the climb (one unit, > 0).
+
+    Requests back to back are one look at one state, however little they scatter.
+    """
+    ratio = same_run_ratio(after, before, confidence=confidence, apart=True)
     if isinstance(ratio, Unjudgeable):
         return Unjudgeable(f"controls: {ratio.reason}", ratio.needed)
     return _drift(ratio.ratio, ratio.low, ratio.high, confidence, band, len(before) + len(after))
@@ -92,3 +108,89 @@ def _drift(
     elif low >= 1.0 - limit and high <= 1.0 + limit:
         state = "steady"
     return Drift(ratio - 1.0, low - 1.0, high - 1.0, confidence, limit, samples, state)
+
+
+def drifts(record: RunRecord, bands: Mapping[str, float]) -> dict[int, tuple[Drift, ...]]:
+    """What the controls around each sitting show, by sitting; those without two are left out."""
+    found = {}
+    for sitting in range(1, record.sittings + 1):
+        before, after = bracket(record, sitting)
+        if before is not None and after is not None:
+            over = "the run" if record.sittings == 1 else f"sitting {sitting}"
+            found[sitting] = tuple(
+                replace(drift, over=over) for drift in _between_controls(before, after, bands)
+            )
+    return found
+
+
+def drifts_of(record: RunRecord, depth: int, bands: Mapping[str, float]) -> tuple[Drift, ...]:
+    """The drift that the speeds of one rung are held against, for want of better its controls'."""
+    rung = record.rung(depth)
+    sitting = rung.sitting if rung is not None else record.sittings
+    twice = [
+        (r.depth, visits)
+        for r in _rungs(record)
+        if r.sitting == sitting and r.depth <= depth and (visits := _visits(record, r)) is not None
+    ]
+    if twice:
+        at, (early, late) = max(twice, key=lambda found: found[0])
+        drift = _between(early, late, generation_rate, bands[GENERATION.name])
+        if drift is not None:
+            what = f"generation at {at}, visited before and after the climb,"
+            return (replace(drift, what=what),)
+    return drifts(record, bands).get(sitting, ())
+
+
+def _visits(
+    record: RunRecord, rung: Rung
+) -> tuple[Sequence[Generation], Sequence[Generation]] | None:
+    """The generations of a rung's visits before and after deeper ones were read."""
+    deeper = [
+        p.start_s
+        for r in _rungs(record)
+        if r.sitting == rung.sitting and r.depth > rung.depth
+        for p in r.prefills
+        if p.kind != "cold_repeat" and p.start_s is not None
+    ]
+    early: list[Generation] = []
+    late: list[Generation] = []
+    for generation in rung.generations:
+        if generation.start_s is not None and generation.contention is None and deeper:
+            (late if generation.start_s > min(deeper) else early).append(generation)
+    return (early, late) if early and late else None
+
+
+def _rungs(record: RunRecord) -> list[Rung]:
+    """The rungs as they count: of one measured twice the last line."""
+    return list({r.depth: r for r in record.rungs}.values())
+
+
+def _between_controls(
+    before: Control, after: Control, bands: Mapping[str, float]
+) -> tuple[Drift, ...]:
+    early, late = (
+        [p for p in c.prefills if (p.server_ms or p.wall_ms) >= MIN_CONTROL_MS]
+        for c in (before, after)
+    )
+    found = (
+        _between(before.generations, after.generations, generation_rate, bands[GENERATION.name]),
+        _between(early, late, prefill_rate, bands[PREFILL.name]),
+    )
+    return tuple(drift for drift in found if drift is not None)
+
+
+Sample = TypeVar("Sample", bound=Timed)
+
+
+def _between(
+    early: Sequence[Sample],
+    late: Sequence[Sample],
+    rate: Callable[[Sample], float | None],
+    band: float,
+) -> Drift | None:
+    rates = [[r for sample in side if (r := rate(sample))] for side in (early, late)]
+    drift = drift_between(*rates, band=band)
+    if isinstance(drift, Unjudgeable):
+        return None
+    move = clock_move(early, late)
+    return replace(drift, clock=move if move and explains(move, drift.share) else None)

@@ -1,25 +1,18 @@
 """Whether a record's numbers can be true at all: physical laws, and controls that held still."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
 from harness.llamacpp.cost import ChunkLike
-from harness.records.baseline import Baseline
-from harness.records.lines import Control, Failure, Generation, Prefill, Rung, RunRecord
+from harness.records.lines import Failure, Generation, Prefill, Rung, RunRecord
 from harness.records.metrics import GENERATION, PREFILL, TTFT, Metric
 from harness.records.pace import on_cpu, pooled_pace
-from harness.records.samples import generation_rate, prefill_rate, samples_of
-from harness.records.sittings import bracket, read_so_far
-from harness.verdicts.drift import DRIFT_CONFIDENCE, Drift, drift_between
-from harness.verdicts.noise import PRIOR, NoisePrior
-from harness.verdicts.pace import off_pace
-from harness.verdicts.stats import (
-    CONFIDENCE,
-    Unjudgeable,
-    same_run_ratio,
-)
+from harness.records.samples import generation_rate, samples_of
+from harness.records.sittings import read_so_far
+from harness.verdicts.drift import DRIFT_CONFIDENCE
+from harness.verdicts.stats import CONFIDENCE, Unjudgeable, ratio_estimate
 
 Law = Literal[
     "times are positive",
@@ -144,32 +137,35 @@ def within_bandwidth(
 
 
 def depth_costs(
-    at_zero_tok_s: Sequence[float],
+    looks_tok_s: Sequence[Sequence[float]],
     at_depth_tok_s: Sequence[float],
     depth_tokens: int,
     *,
     allowed: float = DEPTH_GAIN_SHARE,
     confidence: float = CONFIDENCE,
-    prior: NoisePrior = PRIOR,
 ) -> Violation | None:
     """Generation at depth 0 slower than with a filled KV cache, beyond noise and `allowed`.
 
-    With fewer than two samples on a side nothing is claimed. Does not hold for speculative
-    decoding, whose acceptance may differ by depth: don't call it there.
+    `looks_tok_s` are the controls, taken at different times. The fastest is what can be had at
+    depth 0; how far they lie apart is noise, too, and one look alone (it may have been a cold one)
+    claims nothing. Does not hold for speculative decoding, whose acceptance may differ by depth:
+    don't call it there.
     """
-    ratio = same_run_ratio(at_depth_tok_s, at_zero_tok_s, confidence=confidence, prior=prior)
-    if isinstance(ratio, Unjudgeable) or ratio.low <= 1.0 + allowed:
+    ratio = ratio_estimate(at_depth_tok_s, looks_tok_s, confidence=confidence)
+    if isinstance(ratio, Unjudgeable):
+        return None
+    fastest = ratio.baseline / max(median(look) for look in looks_tok_s if look)
+    if ratio.low * fastest <= 1.0 + allowed:
         return None
     return Violation(
         "depth never speeds generation up",
-        f"generation with {depth_tokens:,} tokens in the KV cache is {ratio.change:+.1%} against "
-        f"an empty one ({ratio.low - 1.0:+.1%} to {ratio.high - 1.0:+.1%}): something else slowed "
-        "the measurement at depth 0",
+        f"generation with {depth_tokens:,} tokens in the KV cache is "
+        f"{ratio.ratio * fastest - 1.0:+.1%} against an empty one "
+        f"({ratio.low * fastest - 1.0:+.1%} to {ratio.high * fastest - 1.0:+.1%}): something else "
+        "slowed the measurement at depth 0",
     )
 
 
-MIN_CONTROL_MS = 50.0
-"""A control's prefill shorter than this says nothing of drift."""
 UNCACHED_BYTES = 2**30
 """No CPU's caches hold weights of this size."""
 MIN_SERVER_MS = 1.0
@@ -241,15 +237,13 @@ def _bandwidth_law(record: RunRecord, rung: Rung) -> Violation | None:
 
 
 def _depth_law(record: RunRecord, rung: Rung) -> Violation | None:
-    at_zero = [
-        r
+    looks = [
+        [r for g in c.generations if (r := generation_rate(g))]
         for c in record.controls
         if c.sitting == rung.sitting
-        for g in c.generations
-        if (r := generation_rate(g))
     ]
     at_depth = samples_of(rung).generation_tok_s
-    return depth_costs(at_zero, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
+    return depth_costs(looks, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
 
 
 def unclosed(record: RunRecord) -> str | None:
@@ -283,50 +277,3 @@ def _cut_short(record: RunRecord) -> bool:
     if record.footer is not None:
         return record.footer.failure is not None
     return bool(record.controls)
-
-
-def pace_moved(record: RunRecord, baseline: Baseline | None, band: float) -> dict[int, str]:
-    """Why a sitting's speeds cannot be compared with the baseline's: the machine moved."""
-    if baseline is None:
-        return {}
-    return off_pace(record, [run.pace for run in baseline.runs], band)
-
-
-def drifts(record: RunRecord, bands: Mapping[str, float]) -> dict[int, tuple[Drift, ...]]:
-    """What the controls around each sitting show, by sitting; those without two are left out."""
-    found = {}
-    for sitting in range(1, record.sittings + 1):
-        before, after = bracket(record, sitting)
-        if before is not None and after is not None:
-            over = "the run" if record.sittings == 1 else f"sitting {sitting}"
-            found[sitting] = tuple(
-                replace(drift, over=over) for drift in _drifts_between(before, after, bands)
-            )
-    return found
-
-
-def _drifts_between(
-    before: Control, after: Control, bands: Mapping[str, float]
-) -> tuple[Drift, ...]:
-    found = []
-    for metric, rates in (
-        (
-            GENERATION,
-            [[r for g in c.generations if (r := generation_rate(g))] for c in (before, after)],
-        ),
-        (
-            PREFILL,
-            [
-                [
-                    r
-                    for p in c.prefills
-                    if (p.server_ms or p.wall_ms) >= MIN_CONTROL_MS and (r := prefill_rate(p))
-                ]
-                for c in (before, after)
-            ],
-        ),
-    ):
-        drift = drift_between(*rates, band=bands[metric.name], confidence=DRIFT_CONFIDENCE)
-        if not isinstance(drift, Unjudgeable):
-            found.append(drift)
-    return tuple(found)

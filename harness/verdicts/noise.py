@@ -25,7 +25,8 @@ _SPREAD_BIAS_SLOPE = 1.75
 _SPREAD_DF_SHARE = 0.78
 _LOCATION_EXCESS = 1.07
 _OUTLIER_SDS = 4.0
-NORMAL_PAIR_MEDIAN = math.sqrt(2.0) * float(stats.norm.ppf(0.75))
+NORMAL_MEDIAN = float(stats.norm.ppf(0.75))
+NORMAL_PAIR_MEDIAN = math.sqrt(2.0) * NORMAL_MEDIAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class NoisePrior:
 
 
 PRIOR = NoisePrior()
+LEVEL_PRIOR = NoisePrior(run_sd=0.003, run_share=0.0, sample_sd=0.003)
+"""For memory, a level that is allocated and not timed: it hardly scatters, in a run or between."""
 
 
 @dataclass(frozen=True, slots=True)

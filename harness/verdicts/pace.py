@@ -8,11 +8,14 @@ at 5,750 tok/s for some minutes, and at 30 GB/s and 7,500 tok/s for some others 
 cache copy slower together, and hand work to each other faster).
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
+from harness.records.baseline import Baseline
 from harness.records.lines import RunRecord
-from harness.records.pace import Pace, on_cpu, paces_of
+from harness.records.pace import Pace, Taken, on_cpu, paces_of
 from harness.verdicts.drift import DRIFT_CONFIDENCE
 from harness.verdicts.stats import Estimate, ratio_estimate, same_run_ratio
 
@@ -22,13 +25,41 @@ CACHED_LIMIT = 0.5
 """How far copying must have moved to count where the caches hold weights and KV cache."""
 
 
-def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> dict[int, str]:
-    """Why speeds cannot be compared with accepted runs', by sitting: the machine moved.
+@dataclass(frozen=True, slots=True)
+class OffPace:
+    """The machine was off its pace in the baseline: how, and which speeds that can explain.
+
+    `slowest` and `fastest` are the least and the most that a speed may then be of the baseline's:
+    no pace explains more than its own change.
+    """
+
+    slowest: float
+    fastest: float
+    sentence: str
+
+    def explains(self, low: float, high: float, *, band: float) -> bool:
+        """Whether a ratio of speeds from `low` to `high` may lie beyond the band by it alone."""
+        if high < 1.0:
+            return high / self.slowest >= 1.0 - band
+        return low / self.fastest <= 1.0 + band
+
+    def joined(self, other: "OffPace | None") -> "OffPace":
+        """Both of them: what either explains; the sentence is that of the larger change."""
+        if other is None:
+            return self
+        worst = max(self, other, key=lambda o: max(o.fastest, 1.0 / o.slowest))
+        slowest, fastest = min(self.slowest, other.slowest), max(self.fastest, other.fastest)
+        return OffPace(slowest, fastest, worst.sentence)
+
+
+def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> dict[int, OffPace]:
+    """How far from accepted runs' the machine's pace was, by sitting; only sittings where it moved.
 
     Each time the pace was taken counts by itself: a machine that changed in a sitting was another
-    one for a part of it. Only for servers known to compute on the CPU.
+    one for a part of it. Only for servers known to compute on the CPU. Cores that compute slower
+    make a server slower; cores that copy slower may mean either (see above).
     """
-    found: dict[int, str] = {}
+    found: dict[int, OffPace] = {}
     for taken in paces_of(record) if on_cpu(record) else ():
         for name, limit in _limits(record, band):
             ratio = ratio_estimate(
@@ -37,12 +68,47 @@ def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> dict[i
                 confidence=DRIFT_CONFIDENCE,
             )
             if isinstance(ratio, Estimate) and _moved(ratio, limit):
-                found[taken.sitting] = (
-                    f"the machine itself is {ratio.change:+.0%} off its pace in the baseline (a "
-                    f"fixed computation without any server: {name}, {ratio.low - 1:+.0%} to "
-                    f"{ratio.high - 1:+.0%})"
+                either = math.exp(abs(math.log(ratio.ratio)))
+                told = name == "compute"
+                moved = OffPace(
+                    min(ratio.ratio, 1.0) if told else 1.0 / either,
+                    max(ratio.ratio, 1.0) if told else either,
+                    f"{_when(taken)}the machine itself is {ratio.change:+.0%} off its pace in the "
+                    f"baseline (a fixed computation without any server: {name}, "
+                    f"{ratio.low - 1:+.0%} to {ratio.high - 1:+.0%})",
                 )
+                found[taken.sitting] = moved.joined(found.get(taken.sitting))
     return found
+
+
+def at_pace(record: RunRecord, baseline: Baseline, band: float) -> Baseline:
+    """The baseline's runs in whose state the machine was now, where they are two or more.
+
+    A machine of two states is judged state by state, if runs of both were accepted. Else all runs.
+    """
+    paces = paces_of(record) if on_cpu(record) else ()
+    alike = tuple(
+        run
+        for run in baseline.runs
+        if not any(
+            isinstance(ratio, Estimate) and _moved(ratio, limit)
+            for taken in paces
+            for name, limit in _limits(record, band)
+            for ratio in [
+                same_run_ratio(
+                    taken.pace.get(name, ()),
+                    run.pace.get(name, ()),
+                    confidence=DRIFT_CONFIDENCE,
+                    apart=True,
+                )
+            ]
+        )
+    )
+    return baseline.model_copy(update={"runs": alike}) if len(alike) >= 2 else baseline
+
+
+def _when(taken: Taken) -> str:
+    return "after the run " if taken.position == "after" else ""
 
 
 def changed_within(record: RunRecord, band: float) -> str | None:

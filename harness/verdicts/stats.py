@@ -41,10 +41,10 @@ MIN_BASELINE_RUNS = 2
 class Estimate:
     """Ratio of current to baseline location with its two-sided interval.
 
+    `baseline` is the baseline's location in the samples' unit; `measured` is the ratio times it.
     `n_current` and `n_baseline` count samples (chunks for a curve), `baseline_runs` the runs.
-    `se_log` and `df` are the standard error of the log ratio and its degrees of freedom;
-    `sample_variance` is what one current sample contributes (log², divided by their number) and
-    `fixed_variance` what no further repeat of this run can shrink. `note` is a caveat to show.
+    `se_log` and `df` are the standard error of the log ratio and its degrees of freedom. `note` is
+    a caveat to show.
     """
 
     ratio: float
@@ -57,8 +57,12 @@ class Estimate:
     baseline_runs: int
     se_log: float
     df: float
-    sample_variance: float
-    fixed_variance: float
+    baseline: float
+
+    @property
+    def measured(self) -> float:
+        """The current location, in the samples' unit."""
+        return self.ratio * self.baseline
 
     @property
     def change(self) -> float:
@@ -77,14 +81,6 @@ class Unjudgeable:
 
     reason: str
     needed: str
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """How many repeats in all would likely decide; `None` when repeats of this run cannot."""
-
-    repeats: int | None
-    sentence: str
 
 
 def ratio_estimate(
@@ -113,12 +109,54 @@ def ratio_estimate(
     return combine(
         now.location,
         [r.location for r in base],
-        sample_variance=now_spread * location_share(now.samples) * now.samples,
-        sample_df=now_df,
-        base_within=base_within,
-        base_df=base_df,
+        within=(now_spread * location_share(now.samples), now_df),
+        base_within=(base_within, base_df),
         run_variance=prior.run_variance((base_spread + now_spread) / 2.0),
         counts=(now.samples, sum(r.samples for r in base)),
+        confidence=confidence,
+        prior=prior,
+    )
+
+
+def mean_estimate(
+    current: Sequence[float],
+    baseline_runs: Sequence[Sequence[float]],
+    *,
+    direction: Direction,
+    confidence: float = CONFIDENCE,
+    prior: NoisePrior = PRIOR,
+) -> Estimate | Unjudgeable:
+    """The same of the mean *time*, from which no sample is set aside: all that was spent counts.
+
+    A rate's time is its inverse (`direction` "higher"), so its mean is the harmonic one. The spread
+    is the plain one, never below what is held of calm machines.
+    """
+    runs = [run for run in baseline_runs if len(run) > 0]
+    refusal = _refusal(current, runs)
+    if refusal is not None:
+        return refusal
+    sign = -1.0 if direction == "higher" else 1.0
+    means, spreads = [], []
+    for run in (current, *runs):
+        times = np.asarray(run, dtype=np.float64) ** sign
+        mean = float(times.mean())
+        means.append(sign * math.log(mean))
+        spreads.append(float(np.var(times / mean, ddof=1)) if times.size > 1 else 0.0)
+    counts = [len(run) for run in (current, *runs)]
+    df = float(sum(n - 1 for n in counts[1:]))
+    pooled = sum((n - 1) * v for n, v in zip(counts[1:], spreads[1:], strict=True)) / max(df, 1.0)
+    base, base_df = moderate(pooled, df, prior.sample_sd**2, prior.sample_df)
+    base = max(base, pooled)
+    own, own_df = moderate(spreads[0], counts[0] - 1.0, base, min(base_df, prior.sample_df))
+    if spreads[0] > own:  # a few that take very long are not to be drawn towards calm ones
+        own, own_df = spreads[0], counts[0] - 1.0
+    return combine(
+        means[0],
+        means[1:],
+        within=(own / counts[0], own_df),
+        base_within=(base * float(np.mean([1.0 / n for n in counts[1:]])), base_df),
+        run_variance=prior.run_variance(min(base, own)),
+        counts=(counts[0], sum(counts[1:])),
         confidence=confidence,
         prior=prior,
     )
@@ -129,9 +167,13 @@ def same_run_ratio(
     denominator: Sequence[float],
     *,
     confidence: float = CONFIDENCE,
-    prior: NoisePrior = PRIOR,
+    apart: bool = False,
 ) -> Estimate | Unjudgeable:
-    """Interval of a ratio of two groups of samples of *one* run: no spread between runs counts."""
+    """Interval of a ratio of two groups of samples of *one* run.
+
+    Groups that lie `apart` in time are two looks at a machine that has states: what looks differ
+    by counts like the spread between runs. Otherwise no spread beside the samples' own counts.
+    """
     groups = (numerator, denominator)
     if any(not (math.isfinite(v) and v > 0.0) for side in groups for v in side):
         return Unjudgeable("a sample is zero, negative or not a number", "samples above zero")
@@ -141,17 +183,19 @@ def same_run_ratio(
             f"at least {MIN_SAMPLES} samples in each",
         )
     upper, lower = summarise(_logs(numerator)), summarise(_logs(denominator))
-    variance, df = pooled_spread([upper, lower], prior)
-    fixed = variance * location_share(lower.samples)
-    log_ratio = upper.location - lower.location
+    spread, df = pooled_spread([upper, lower], PRIOR)
+    variance = spread * (location_share(upper.samples) + location_share(lower.samples))
+    if apart:
+        looks = 2.0 * PRIOR.run_variance(spread)
+        df = (variance + looks) ** 2 / (variance**2 / df + looks**2 / PRIOR.run_df)
+        variance += looks
     return log_estimate(
-        log_ratio,
-        variance * location_share(upper.samples) + fixed,
+        upper.location - lower.location,
+        variance,
         df,
+        base_log=lower.location,
         counts=(upper.samples, lower.samples),
         baseline_runs=1,
-        sample_variance=variance * location_share(upper.samples) * upper.samples,
-        fixed_variance=fixed,
         confidence=confidence,
     )
 
@@ -161,10 +205,9 @@ def log_estimate(
     variance: float,
     df: float,
     *,
+    base_log: float,
     counts: tuple[int, int],
     baseline_runs: int,
-    sample_variance: float,
-    fixed_variance: float,
     confidence: float,
     note: str | None = None,
 ) -> Estimate:
@@ -185,8 +228,7 @@ def log_estimate(
         baseline_runs=baseline_runs,
         se_log=se,
         df=df,
-        sample_variance=sample_variance,
-        fixed_variance=fixed_variance,
+        baseline=math.exp(base_log),
     )
 
 
@@ -194,10 +236,8 @@ def combine(
     current: float,
     baseline: Sequence[float],
     *,
-    sample_variance: float,
-    sample_df: float,
-    base_within: float,
-    base_df: float,
+    within: tuple[float, float],
+    base_within: tuple[float, float],
     run_variance: float,
     counts: tuple[int, int],
     confidence: float,
@@ -205,38 +245,41 @@ def combine(
 ) -> Estimate:
     """Interval of exp(current - mean of baseline) from log locations of runs.
 
-    `sample_variance` belongs to one current sample, `base_within` to one baseline run's location
-    (both log², from within runs); the variance between runs is moderated from the baseline's
-    towards `run_variance`.
+    `within` is the variance of the current location and `base_within` that of one baseline run's
+    (both log², from within runs), each with its df; the variance between runs is moderated from the
+    baseline's towards `run_variance`.
     """
     runs = len(baseline)
-    between, between_df = between_runs(baseline, base_within, run_variance, prior)
+    between, between_df = between_runs(baseline, base_within[0], run_variance, prior)
     terms = (
-        (sample_variance / counts[0], sample_df),
-        (base_within / runs, base_df),
+        within,
+        (base_within[0] / runs, base_within[1]),
         (between * (1.0 + 1.0 / runs), between_df),
     )
     variance = sum(v for v, _ in terms)
     df = variance**2 / sum(v**2 / d for v, d in terms)
+    base = float(np.mean(baseline))
     return log_estimate(
-        current - float(np.mean(baseline)),
+        current - base,
         variance,
         df,
+        base_log=base,
         counts=counts,
         baseline_runs=runs,
-        sample_variance=sample_variance,
-        fixed_variance=variance - sample_variance / counts[0],
         confidence=confidence,
         note=_thin_baseline(runs, prior),
     )
 
 
-def decide(estimate: Estimate, *, band: float, direction: Direction) -> Decision:
+def decide(
+    estimate: Estimate, *, band: float, direction: Direction, min_effect: float = 0.0
+) -> Decision:
     """The three-way rule: interval wholly beyond the band, wholly within it, or undecided.
 
-    `band` is a share (0.10 reaches from 0.9 to 1.1 of the baseline); `direction` says which way
-    is better.
+    `band` is a share (0.10 reaches from 0.9 to 1.1 of the baseline), at least `min_effect` in the
+    samples' unit; `direction` says which way is better.
     """
+    band = max(band, min_effect / estimate.baseline)
     below, above = estimate.high < 1.0 - band, estimate.low > 1.0 + band
     worse, better = (below, above) if direction == "higher" else (above, below)
     if worse:
@@ -266,25 +309,6 @@ def significant_in_run(p_values: Sequence[float], *, level: float = RUN_LEVEL) -
             break
         named[index] = True
     return tuple(named)
-
-
-def needed_repeats(estimate: Estimate, *, band: float, limit: int = 12) -> Needed:
-    """How many repeats of this run in all would likely decide, the ratio staying where it is."""
-    log_ratio, lower, upper = math.log(estimate.ratio), math.log1p(-band), math.log1p(band)
-    gap = min(abs(log_ratio - lower), abs(log_ratio - upper))
-    reach = float(special.stdtrit(estimate.df, 0.5 + estimate.confidence / 2.0))
-    room = (gap / reach) ** 2 - estimate.fixed_variance
-    if room <= 0.0:
-        return Needed(
-            None,
-            f"the change ({estimate.change:+.1%}) lies too near the edge of the ±{band:.0%} band "
-            f"for {estimate.baseline_runs} baseline runs: more repeats cannot decide it at "
-            f"{estimate.confidence:.0%}, more accepted baseline runs can",
-        )
-    repeats = max(math.ceil(estimate.sample_variance / room), estimate.n_current + 1)
-    if repeats > limit:
-        return Needed(None, f"about {repeats} repeats would be needed, more than {limit}")
-    return Needed(repeats, f"about {repeats} repeats in all would decide at this noise")
 
 
 def _logs(samples: Sequence[float]) -> Floats:

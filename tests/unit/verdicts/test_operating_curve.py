@@ -46,7 +46,7 @@ def test_at_the_edge_of_the_band_most_cells_stay_undecided() -> None:
 
 def test_drift_is_named() -> None:
     tally = samples_cells(BY_NAME["drift"], 0.01, 0.0, Design(), cells=200, seed=1)
-    assert tally.share("DRIFT") == pytest.approx(0.75, abs=0.1)  # ±5 % of ±20 % is allowed
+    assert tally.share("DRIFT") == pytest.approx(0.5, abs=0.1)  # two looks may differ by ±10 %
 
 
 @pytest.mark.parametrize("name", ["correlated", "outliers"])

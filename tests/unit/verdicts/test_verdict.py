@@ -236,7 +236,7 @@ def test_a_change_is_taken_back_where_half_of_an_unclear_drift_explains_it() -> 
     assert tiny.low is not None
     assert tiny.low > 0.10  # beyond the band, but by less than anybody waits for
     assert tiny.outcome == "PASS", tiny.message
-    assert "7.1 ms apart, too little to count" in tiny.message
+    assert "against a band of ±10 ms" in tiny.message
 
 
 @pytest.mark.parametrize(("repeats", "more"), [(3, True), (6, False)])
@@ -335,7 +335,7 @@ def test_a_question_that_read_the_document_again_is_no_warm_ttft() -> None:
     now = record(rung(asks=[cold, ask(ttft_ms=50.0), ask(ttft_ms=51.0), ask(ttft_ms=49.0)]))
     found = cell(now, two(rung()), "ttft")
     assert found.outcome == "PASS"
-    assert found.measured == 50.0
+    assert found.measured == pytest.approx(50.0, rel=1e-3)
 
 
 def test_a_killed_run_is_no_pass_and_its_missing_rungs_are_errors() -> None:
