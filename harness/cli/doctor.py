@@ -49,7 +49,7 @@ def _state(machine: Machine, results: Path, baselines: Path) -> State:
     memory, swap_bytes = psutil.virtual_memory(), None
     with contextlib.suppress(OSError, RuntimeError):
         swap_bytes = psutil.swap_memory().used
-    disk = next(p for p in (results, *results.resolve().parents) if p.is_dir())
+    disk = next(p for p in (results, *results.absolute().parents) if p.is_dir())
     paths = list(list_baselines(baselines))
     return State(
         system=sys.platform,

@@ -62,10 +62,10 @@ def night(
     plan = Plan(
         name=file_name(name or f"{datetime.now() - _BEGINS_AT_NOON:%Y-%m-%d}"),
         root=root,
-        results=settings.results.resolve(),
+        results=settings.results.absolute(),
         profiles=tuple(dict.fromkeys(chosen)),
         arguments=tuple(split_arguments(pytest_args, "--pytest-args")),
-        baselines=settings.baselines.resolve(),
+        baselines=settings.baselines.absolute(),
         hours=hours,
         wait_lock_s=max(settings.wait_lock_s, LEAST_WAIT_S),
     )

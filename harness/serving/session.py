@@ -166,7 +166,7 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
         defaults.insert(0, (("--model", "-m"), str(_model_path(settings))))
     if (slots := slots_folder(settings)) is not None:
         slots.mkdir(parents=True, exist_ok=True)
-        defaults.append((("--slot-save-path",), f"{slots.resolve()}{os.sep}"))
+        defaults.append((("--slot-save-path",), f"{slots.absolute()}{os.sep}"))
     batch_flags = ("-b", "--batch-size"), ("-ub", "--ubatch-size")
     if not any(flag_value(given, *names) for names in batch_flags):
         defaults += [(names, str(_BATCH_TOKENS)) for names in batch_flags]

@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(FOLDER.glob("*.yml"))
 FIVE_DAYS_MIN = 5 * 24 * 60
+PUBLISHING = {"id-token": "write", "attestations": "write"}
+"""Rights of the one job that publishes: its identity, no token; nothing of the repository."""
 
 
 def loaded(name: str) -> dict[Any, Any]:
@@ -47,7 +49,7 @@ def check(*command: str) -> None:
 
 
 def test_they_are_there() -> None:
-    assert [p.name for p in WORKFLOWS] == ["ci.yml", "nightly.yml"]
+    assert [p.name for p in WORKFLOWS] == ["ci.yml", "nightly.yml", "release.yml"]
 
 
 def test_they_fit_the_schema_of_workflows() -> None:
@@ -81,7 +83,8 @@ def test_a_pull_request_never_reaches_a_machine_of_ours() -> None:
 def test_nothing_may_be_written_and_no_secret_is_used() -> None:
     for name, workflow, job in jobs():
         assert workflow["permissions"] == {}, name
-        assert job["permissions"] == {"contents": "read"}, name
+        publishes = job.get("environment", {}).get("name") == "pypi"
+        assert job["permissions"] == (PUBLISHING if publishes else {"contents": "read"}), name
     assert not [p for p in WORKFLOWS if "secrets." in p.read_text(encoding="utf-8")]
 
 
@@ -113,6 +116,26 @@ def test_scripts_take_nothing_from_outside_but_variables() -> None:
             assert "${{" not in step.get("run", ""), name
             if script := re.search(r"\.ci[/\\]([\w.]+)", step.get("run", "")):
                 assert (ROOT / ".ci" / script[1]).is_file()
+
+
+def test_only_a_tag_publishes_and_only_what_was_checked() -> None:
+    workflow = loaded("release.yml")
+    assert triggers(workflow) == {"push": {"tags": ["v*"]}}
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    assert ".ci/wheel" in [step.get("run") for step in build["steps"]]
+    assert publish["needs"] == "build"
+    assert not [step for step in publish["steps"] if "run" in step or "checkout" in step["uses"]]
+
+
+def test_every_system_runs_the_readmes_commands() -> None:
+    job = loaded("ci.yml")["jobs"]["readme"]
+    systems = {name.partition("-")[0] for name in job["strategy"]["matrix"]["system"]}
+    assert systems == {"ubuntu", "windows", "macos"}
+    runs = [step["run"] for step in job["steps"] if "readme.py" in step.get("run", "")]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in (run.rpartition(" ")[2] for run in runs):
+        assert f"<!-- {name} -->\n" in text
+        assert f"<!-- {name} on Windows -->\n" in text
 
 
 # -- .ci/night.py ---------------------------------------------------------------------------
