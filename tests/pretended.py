@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from harness.measuring.asking import Interview
 from harness.measuring.script import Script
+from harness.measuring.sitting import Sitting
 from harness.questions.needles import Ask
 from harness.records.lines import ProbeAsk
 from harness.serving.session import Session
@@ -56,14 +57,17 @@ class Pretended:
         session = SimpleNamespace(
             client=self, check_alive=lambda doing: None, identity=SimpleNamespace(n_ctx=10**6)
         )
-        return Interview(
+        watching: Any = None
+        sitting = Sitting(
             cast(Session, session),
             self.script,
             settings,
-            self.asks.append,
-            probe="fuzz",
-            origin_ns=0,
+            cast(Any, self.asks.append),
+            cast(Any, SimpleNamespace(say=lambda text: None)),
+            watching,
+            watching,
         )
+        return Interview(sitting, "fuzz")
 
     @property
     def script(self) -> Script:

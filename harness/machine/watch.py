@@ -12,6 +12,8 @@ from harness.machine.sampler import Sampler
 from harness.records.lines import GpuAt
 
 SERIES_POINTS = 240
+READING_S = 0.3
+"""Counters of the kernel have a grain of 10 ms: a shorter reading says nothing."""
 MIN_COVERAGE = 0.5
 """A sample of which less was watched cannot be called undisturbed."""
 
@@ -58,12 +60,21 @@ def _point(
 class MachineWatcher:
     """Watches all processes but this one and the server's tree."""
 
+    rest_s = 0.01
+    """Reading each token of a fast generation at once takes a CPU server's cores from it (3.6 %
+    spread between runs and a sixth of the speed, 2 cores)."""
+
     def __init__(self, server_pid: int | None, sampler: Sampler | None = None) -> None:
         exclude = () if server_pid is None else (server_pid,)
         self._sampler = sampler or Sampler(exclude)
         self.start: Callable[[], None] = self._sampler.start
         self.stop: Callable[[], None] = self._sampler.stop
         self.mark: Callable[[], None] = self._sampler.mark
+
+    def settle(self) -> None:
+        """Wait until readings cover everything up to now."""
+        time.sleep(READING_S)
+        self.mark()
 
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         """What disturbed a window of `time.perf_counter_ns`, as one sentence."""

@@ -4,26 +4,28 @@ Every answer is recorded as it came. One that only its token budget cut is asked
 a larger one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.measuring.recorded import ask_record, diagnose
 from harness.measuring.refusals import refuse_cut_question, refuse_reuse, refuse_truncation
-from harness.measuring.script import Script
+from harness.measuring.sitting import Sitting
 from harness.questions.failures import Diagnosis, ForeignOrigin
+from harness.questions.haystack import CountTokens, Placed, Segment, grow
 from harness.questions.needles import Ask, Needle
 from harness.records.lines import AskRecord, ProbeAsk
-from harness.serving.session import Session
-from harness.settings import Settings
+from harness.serving.client import Exchange
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One scored answer: its record and its diagnosis."""
+    """One scored answer within a budget: request, record and diagnosis."""
 
+    exchange: Exchange
     record: AskRecord
     diagnosis: Diagnosis
+    budget_tokens: int
 
     @property
     def right(self) -> bool:
@@ -36,102 +38,46 @@ class Answered:
         return next(f.kind for f in self.diagnosis.findings if f.number == number)
 
 
-@dataclass(slots=True)
-class Spent:
-    """Prompt tokens the server read anew, by its own counts."""
-
-    document_tokens: int = 0
-    question_tokens: int = 0
-    cold_tokens: int = 0
-
-
-class Interview:
-    """One probe's talk with the server of a run. Native llama-servers only."""
-
-    def __init__(
-        self,
-        session: Session,
-        script: Script,
-        settings: Settings,
-        record: Callable[[ProbeAsk], None],
-        *,
-        probe: Literal["heatmap", "fuzz", "harder"],
-        origin_ns: int,
-    ) -> None:
-        self._session = session
-        self._script = script
-        self._settings = settings
-        self._record = record
-        self._probe = probe
-        self._origin_ns = origin_ns
-        self._here: set[str] = set()
-        self._earlier: set[str] = set()
-        self.spent = Spent()
-
-    def begin_document(self, needles: Iterable[Needle]) -> None:
-        """Say which needles the document now holds; those of another become earlier requests'."""
-        codes = {needle.code for needle in needles}
-        self._earlier |= self._here - codes
-        self._here = codes
-
-    def read(self, document: str, document_tokens: int, *, reuse: bool) -> None:
-        """Read a document that ends at a newline ahead of its questions.
-
-        Raises:
-            ServerError: the server cut it, or reused something it should not.
-        """
-        self._session.check_alive("waiting for the next request")
-        exchange = self._session.client.prefill(self._script.head + document, reuse=reuse)
-        counted = (exchange.new_tokens or 0) + (exchange.reused_tokens or 0)
-        refuse_truncation(document_tokens, counted, document_tokens + self._script.head_tokens)
-        if not reuse:
-            refuse_reuse(exchange)
-        self.spent.document_tokens += exchange.new_tokens or 0
-
-    def ask(self, document: str, document_tokens: int, ask: Ask, *, cold: bool = False) -> Answered:
-        """Ask, reusing what was read unless `cold`; again with a larger budget where that cut it.
-
-        Raises:
-            ServerError: the server cut the prompt, or reused something in a cold request.
-        """
-        tail_tokens = self._script.tail_tokens(ask)
-        foreign = self._foreign(ask)
-        self._earlier.add(ask.control.code)
-        budget: int | None = self._settings.answer_tokens
-        while budget is not None:
-            self._session.check_alive("waiting for the next request")
-            exchange = self._session.client.chat(
-                document + ask.tail, max_tokens=budget, reuse=not cold
-            )
-            if cold:
-                refuse_reuse(exchange)
-                self.spent.cold_tokens += exchange.new_tokens or 0
-            else:
-                self.spent.question_tokens += exchange.new_tokens or 0
-            prompt_tokens = document_tokens + self._script.head_tokens + tail_tokens
-            refuse_cut_question(document_tokens, exchange, prompt_tokens)
-            planned = prompt_tokens if cold else tail_tokens
-            record = ask_record(ask, exchange, planned, foreign=foreign, origin_ns=self._origin_ns)
-            first = budget == self._settings.answer_tokens
-            larger = larger_budget(record, budget, self._session.identity.n_ctx) if first else None
-            record = record.model_copy(update={"superseded": larger is not None})
-            self._record(
-                ProbeAsk(probe=self._probe, document_tokens=document_tokens, cold=cold, ask=record)
-            )
-            budget = larger
-        return Answered(record, diagnose(ask, exchange, foreign)[1])
-
-    def _foreign(self, ask: Ask) -> Mapping[str, ForeignOrigin]:
-        """Codes this request does not ask for, and whose they are."""
-        foreign: dict[str, ForeignOrigin] = {}
-        foreign |= dict.fromkeys(self._script.foreign_codes(ask), "earlier_request")
-        foreign |= dict.fromkeys(self._earlier, "earlier_request")
-        foreign |= dict.fromkeys(self._here, "unasked_needle")
-        return {c: origin for c, origin in foreign.items() if c not in ask.expected.values()}
-
-
 FACTOR = 4
 """How much larger the second budget is; there is no third."""
+
+
+def put(
+    sitting: Sitting,
+    draw: Callable[[], Ask],
+    document: str,
+    document_tokens: int,
+    foreign_codes: Callable[[Ask], Mapping[str, ForeignOrigin]],
+    *,
+    depth: int,
+    reuse: bool,
+) -> Iterator[Answered]:
+    """Ask about a document; a second time, with a larger budget, where only that cut the answer.
+
+    Each time the question is `draw`n. The first of two records is `superseded`.
+
+    Raises:
+        ServerError: the server cut the prompt, or reused something in a cold request.
+    """
+    script, n_ctx = sitting.script, sitting.session.identity.n_ctx
+    first = budget = sitting.settings.answer_tokens
+    while True:
+        sitting.session.check_alive("waiting for the next request")
+        ask = draw()
+        exchange = script.chat(document + ask.tail, max_tokens=budget, reuse=reuse)
+        tail_tokens = script.tail_tokens(ask)
+        prompt_tokens = document_tokens + script.head_tokens + tail_tokens
+        if script.native:
+            refuse_cut_question(depth, exchange, prompt_tokens)
+        planned, foreign = tail_tokens if reuse else prompt_tokens, foreign_codes(ask)
+        diagnosed = diagnose(ask, exchange, foreign)
+        record = ask_record(ask, exchange, planned, diagnosed, origin_ns=sitting.origin_ns)
+        larger = larger_budget(record, budget, n_ctx) if budget == first else None
+        record = record.model_copy(update={"superseded": larger is not None})
+        yield Answered(exchange, record, diagnosed[1], budget)
+        if larger is None:
+            return
+        budget = larger
 
 
 def larger_budget(record: AskRecord, budget_tokens: int, n_ctx: int | None) -> int | None:
@@ -146,3 +92,102 @@ def larger_budget(record: AskRecord, budget_tokens: int, n_ctx: int | None) -> i
     if n_ctx is not None and record.prompt_tokens is not None:
         larger = min(larger, n_ctx - record.prompt_tokens)
     return larger if larger > budget_tokens else None
+
+
+@dataclass(slots=True)
+class Spent:
+    """Prompt tokens the server read anew, by its own counts."""
+
+    document_tokens: int = 0
+    question_tokens: int = 0
+    cold_tokens: int = 0
+
+
+class Interview:
+    """One probe's talk with the server of a run. Native llama-servers only."""
+
+    def __init__(self, sitting: Sitting, probe: Literal["heatmap", "fuzz", "harder"]) -> None:
+        self.sitting = sitting
+        self._probe = probe
+        self._here: set[str] = set()
+        self._earlier: set[str] = set()
+        self.spent = Spent()
+
+    def begin_document(self, needles: Iterable[Needle]) -> None:
+        """Say which needles the document now holds; those of another become earlier requests'."""
+        codes = {needle.code for needle in needles}
+        self._earlier |= self._here - codes
+        self._here = codes
+
+    def grow(
+        self,
+        budgets: Sequence[tuple[int, int]],
+        planned: Mapping[int, Sequence[Placed]],
+        distractors: Sequence[Placed] = (),
+        *,
+        count: CountTokens | None = None,
+    ) -> list[Segment]:
+        """The probe's own document, by the run's seed and background."""
+        settings = self.sitting.settings
+        return grow(
+            budgets,
+            planned,
+            count or self.sitting.script.count,
+            seed=settings.seed,
+            background=settings.background,
+            distractors=distractors,
+        )
+
+    def read(self, document: str, document_tokens: int, *, reuse: bool) -> None:
+        """Read a document that ends at a newline ahead of its questions.
+
+        Raises:
+            ServerError: the server cut it, or reused something it should not.
+        """
+        self.sitting.session.check_alive("waiting for the next request")
+        exchange = self.sitting.session.client.prefill(
+            self.sitting.script.head + document, reuse=reuse
+        )
+        counted = (exchange.new_tokens or 0) + (exchange.reused_tokens or 0)
+        refuse_truncation(
+            document_tokens, counted, document_tokens + self.sitting.script.head_tokens
+        )
+        if not reuse:
+            refuse_reuse(exchange)
+        self.spent.document_tokens += exchange.new_tokens or 0
+
+    def ask(self, document: str, document_tokens: int, ask: Ask, *, cold: bool = False) -> Answered:
+        """Ask, reusing what was read unless `cold`; again with a larger budget where that cut it.
+
+        Raises:
+            ServerError: the server cut the prompt, or reused something in a cold request.
+        """
+        foreign = self._foreign(ask)
+        self._earlier.add(ask.control.code)
+        for answered in put(
+            self.sitting,
+            lambda: ask,
+            document,
+            document_tokens,
+            lambda _: foreign,
+            depth=document_tokens,
+            reuse=not cold,
+        ):
+            new_tokens = answered.exchange.new_tokens or 0
+            if cold:
+                self.spent.cold_tokens += new_tokens
+            else:
+                self.spent.question_tokens += new_tokens
+            line = answered.record
+            self.sitting.append(
+                ProbeAsk(probe=self._probe, document_tokens=document_tokens, cold=cold, ask=line)
+            )
+        return answered
+
+    def _foreign(self, ask: Ask) -> Mapping[str, ForeignOrigin]:
+        """Codes this request does not ask for, and whose they are."""
+        foreign: dict[str, ForeignOrigin] = {}
+        foreign |= dict.fromkeys(self.sitting.script.foreign_codes(ask), "earlier_request")
+        foreign |= dict.fromkeys(self._earlier, "earlier_request")
+        foreign |= dict.fromkeys(self._here, "unasked_needle")
+        return {c: origin for c, origin in foreign.items() if c not in ask.expected.values()}

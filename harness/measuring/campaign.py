@@ -1,5 +1,7 @@
 """One run from options to verdict: lock, server, script, record, climb, baseline, judgement."""
 
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +16,10 @@ from harness.machine.watch import MachineWatcher, wait_quiet
 from harness.measuring.climb import Runner
 from harness.measuring.preflight import Preflight, after_start, before_start
 from harness.measuring.probes import ProbeKind, Probes
-from harness.measuring.reporter import Reporter
-from harness.measuring.resume import find_resumption
+from harness.measuring.reporter import Reporter, Watcher
+from harness.measuring.resume import Resumption, find_resumption
 from harness.measuring.script import Script
+from harness.measuring.sitting import Sitting
 from harness.records.baseline import Baseline, key_of
 from harness.records.baseline_files import find_baseline
 from harness.records.files import Recorder, check_writable, new_run_id, read_run
@@ -47,7 +50,8 @@ def hold_machine(settings: Settings) -> AbstractContextManager[None]:
 class Campaign:
     """A measured run. `start` opens everything, `check…` judge, `close` leaves nothing behind.
 
-    The caller holds the machine (`hold_machine`).
+    The caller holds the machine (`hold_machine`). `watch` makes what watches the machine's other
+    load, from the server's process id.
     """
 
     def __init__(
@@ -57,17 +61,20 @@ class Campaign:
         *,
         deepest: int | None,
         probes: bool = False,
+        watch: Callable[[int | None], Watcher] = MachineWatcher,
     ) -> None:
         self.settings = settings
         self.fingerprint: Fingerprint = ()
         self.deepest = deepest
         self._wants_probes = probes
+        self._watch = watch
         self._probes: Probes | None = None
         self._reporter = reporter
         self._stack = ExitStack()
         self._session: Session | None = None
         self._runner: Runner | None = None
         self._baseline: Baseline | None = None
+        self._judged: tuple[int, Judged] | None = None
         self._ready = False
         self._closed_climb = False
         self._finished = False
@@ -90,84 +97,28 @@ class Campaign:
             raise SetupError(
                 f"--baselines {settings.baselines} is a file; expected the folder of baselines"
             )
-        machine = read_machine(settings.machine_class)
         run_id = new_run_id(datetime.now())
+        log = settings.results / "logs" / f"{run_id}.server.log"
         try:
             self._wait_for_quiet()
-            log = settings.results / "logs" / f"{run_id}.server.log"
-            for sentence in reap(servers_folder()):
-                self._reporter.say(sentence)
-            foreseen, _ = before_start(settings)
-            for objection in foreseen.objections:
-                self._reporter.say(f"preflight: {objection}")
-            self._session = open_session(settings, log, self._reporter.say, notes=servers_folder())
-            self._stack.callback(self._session.close)
+            foreseen = self._open_server(log)
             if self.deepest is None and not self._wants_probes:
                 return
-            script = Script(
-                self._session.client, settings, native=not self._session.identity.reduced
-            )
-            header = Header(
-                run_id=run_id,
-                started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-                harness_version=__version__,
-                plan=script.plan,
-                machine=machine,
-                server=self._session.identity,
-                model=self._session.model,
-                label=settings.label,
-                profile=settings.profile,
-                matrix=settings.matrix,
-                arm=settings.arm,
-            )
-            self._baseline = find_baseline(settings.baselines, key_of(header))
-            resumption = None
-            if settings.resume and self.deepest is not None:
-                resumption = find_resumption(
-                    settings.results, header, self._reporter.say, now=datetime.now(), log=log.name
-                )
-            if resumption is not None:
-                recorder = Recorder.resume(resumption.path)
-                recorder.append(resumption.event(datetime.now()))
-                script.go_on(resumption.sitting, resumption.asks)
-            else:
-                recorder = Recorder(settings.results, header)
-            self.record_path = recorder.path
-            self._stack.callback(recorder.close)
-            recorder.append(self._preflight(self._session, foreseen))
-            pid = self._session.pid
-            if pid is None and settings.server_url:
-                pid = server_pid(settings.server_url)
-            memory = MemoryProbe(pid)
-            watcher = MachineWatcher(pid)
-            watcher.start()
-            self._stack.callback(watcher.stop)
+            session = self.session
+            script = Script(session.client, settings, native=not session.identity.reduced)
+            recorder, resumption = self._open_record(run_id, script, log.name)
+            recorder.append(self._preflight(session, foreseen))
+            sitting = self._sit_down(recorder, script, resumption)
             self._runner = Runner(
-                self._session,
-                script,
-                recorder,
-                self._reporter,
-                memory,
-                watcher,
-                settings=settings,
+                sitting,
                 undecided=self._undecided,
                 deepest=self.deepest or 0,
                 resumption=resumption,
                 slots=self._slots(recorder),
             )
-            self._probes = Probes(
-                self._session,
-                script,
-                settings,
-                recorder.append,
-                self._baseline,
-                say=self._reporter.say,
-                origin_ns=self._runner.origin_ns,
-            )
-            for sentence in memory.unreadable():
-                self._runner.event("not_read", sentence)
+            self._probes = Probes(sitting, self._baseline)
             if settings.arm is not None and script.native:
-                self._take_fingerprint(script, unlike)
+                self._take_fingerprint(sitting, unlike)
             self._runner.begin()
             self._ready = True
         except ServerError as error:
@@ -181,6 +132,76 @@ class Campaign:
         except BaseException:
             self.close("stopped before the first rung")
             raise
+
+    def _open_server(self, log: Path) -> Preflight:
+        """Start or find the server; what was foreseen of its memory before."""
+        for sentence in reap(servers_folder()):
+            self._reporter.say(sentence)
+        foreseen, _ = before_start(self.settings)
+        for objection in foreseen.objections:
+            self._reporter.say(f"preflight: {objection}")
+        say = self._reporter.say
+        self._session = open_session(self.settings, log, say, notes=servers_folder())
+        self._stack.callback(self._session.close)
+        return foreseen
+
+    def _open_record(
+        self, run_id: str, script: Script, log: str
+    ) -> tuple[Recorder, Resumption | None]:
+        """A new record, or the one of a run to go on with."""
+        settings, now, resumption = self.settings, datetime.now(), None
+        header = Header(
+            run_id=run_id,
+            started_at=now.astimezone().isoformat(timespec="seconds"),
+            harness_version=__version__,
+            plan=script.plan,
+            machine=read_machine(settings.machine_class),
+            server=self.session.identity,
+            model=self.session.model,
+            label=settings.label,
+            profile=settings.profile,
+            matrix=settings.matrix,
+            arm=settings.arm,
+        )
+        self._baseline = find_baseline(settings.baselines, key_of(header))
+        if settings.resume and self.deepest is not None:
+            say = self._reporter.say
+            resumption = find_resumption(settings.results, header, say, now=now, log=log)
+        if resumption is None:
+            recorder = Recorder(settings.results, header)
+        else:
+            recorder = Recorder.resume(resumption.path)
+            recorder.append(resumption.event(datetime.now()))
+            script.go_on(resumption.sitting, resumption.asks)
+        self.record_path = recorder.path
+        self._stack.callback(recorder.close)
+        return recorder, resumption
+
+    def _sit_down(
+        self, recorder: Recorder, script: Script, resumption: Resumption | None
+    ) -> Sitting:
+        """All that what measures has in common, the watch begun."""
+        pid = self.session.pid
+        if pid is None and self.settings.server_url:
+            pid = server_pid(self.settings.server_url)
+        memory, watcher = MemoryProbe(pid), self._watch(pid)
+        watcher.start()
+        self._stack.callback(watcher.stop)
+        since_ns = round(resumption.offset_s * 1e9) if resumption is not None else 0
+        sitting = Sitting(
+            self.session,
+            script,
+            self.settings,
+            recorder.append,
+            self._reporter,
+            watcher,
+            memory,
+            number=resumption.sitting if resumption is not None else 1,
+            origin_ns=time.perf_counter_ns() - since_ns,
+        )
+        for sentence in memory.unreadable():
+            sitting.event("not_read", sentence)
+        return sitting
 
     def _preflight(self, session: Session, foreseen: Preflight) -> Event:
         """What the started server needs, said and for the record."""
@@ -201,11 +222,10 @@ class Campaign:
             return None
         return Slots(self.session.client, folder, recorder.path.stem, recorder.append)
 
-    def _take_fingerprint(self, script: Script, unlike: Fingerprint) -> None:
-        assert self._runner is not None
-        text = script.filler("fingerprint", FINGERPRINT_TOKENS)
+    def _take_fingerprint(self, sitting: Sitting, unlike: Fingerprint) -> None:
+        text = sitting.script.filler("fingerprint", FINGERPRINT_TOKENS)
         self.fingerprint = fingerprint_of(self.session.client, text)
-        self._runner.event("fingerprint", "the likeliest tokens", tokens=self.fingerprint)
+        sitting.event("fingerprint", "the likeliest tokens", tokens=self.fingerprint)
         if self.fingerprint and self.fingerprint == unlike:
             raise SetupError(
                 "its RoPE scaling had no effect: after the same text it computes the same "
@@ -251,11 +271,6 @@ class Campaign:
 
     # -- measuring ----------------------------------------------------------------------------
 
-    def rung(self, depth: int) -> Rung:
-        """The rung at `depth`, measured now (with those below it) if it was not before."""
-        assert self._runner is not None
-        return self._runner.climb_to(depth)
-
     def probe(self, kind: ProbeKind) -> ProbeVerdict:
         """Heatmap or fuzz on the open server, judged; a server's failure is an ERROR.
 
@@ -269,7 +284,7 @@ class Campaign:
         except ServerError as error:
             failure = self._runner.fail(error)
             said = f"{failure.cause}: {failure.message}"
-            self._runner.event("probe_failed", f"{kind}: {said}")
+            self._runner.sitting.event("probe_failed", f"{kind}: {said}")
             return ProbeVerdict("ERROR", said, NEXT_STEPS["error"])
 
     def close_climb(self) -> None:
@@ -293,18 +308,28 @@ class Campaign:
 
     def record(self) -> RunRecord | None:
         """What is on disk so far; `None` when no climb was asked for."""
-        return read_run(self.record_path) if self.record_path is not None else None
+        run = self.judged()
+        return run.record if run is not None else None
 
     def judged(self) -> Judged | None:
-        """The verdict on what is on disk so far; `None` when no climb was asked for."""
-        record = self.record()
-        if record is None:
+        """The verdict on what is on disk so far; `None` when no climb was asked for.
+
+        The record is read and judged once after each change.
+        """
+        if self.record_path is None:
             return None
-        verdict = judge(record, self._baseline, self.bands)
-        return Judged(record, verdict, self._baseline, str(self.record_path))
+        size_bytes = self.record_path.stat().st_size
+        if self._judged is None or self._judged[0] != size_bytes:
+            record = read_run(self.record_path)
+            verdict = judge(record, self._baseline, self.bands)
+            run = Judged(record, verdict, self._baseline, str(self.record_path))
+            self._judged = size_bytes, run
+        return self._judged[1]
 
     def cell(self, depth: int, metric: str) -> CellVerdict:
-        """The verdict of one cell."""
+        """The verdict of one cell, its rung (and those below it) measured now if need be."""
+        assert self._runner is not None
+        self._runner.climb_to(depth)
         run = self.judged()
         found = run.verdict.cell(depth, metric) if run is not None else None
         if found is None:

@@ -12,21 +12,19 @@ from harness.errors import OverBudgetError, ServerError
 from harness.measuring.budget import Budget, answering, attention_share, probe, sentence
 from harness.measuring.controls import Controls
 from harness.measuring.refusals import refuse_impossible_reuse, refuse_truncation
-from harness.measuring.reporter import MemoryReader, Reporter, Undecided, Watcher
+from harness.measuring.reporter import Undecided
 from harness.measuring.resume import Resumption, regain
 from harness.measuring.rung import Meter, RungDraft
-from harness.measuring.script import Script
+from harness.measuring.sitting import Sitting
 from harness.questions.needles import ORDERS, Order
 from harness.records import samples as cells
-from harness.records.files import Recorder, now
-from harness.records.lines import AskRecord, Event, Failure, Footer, Plan, Prefill, Rung
+from harness.records.files import now
+from harness.records.lines import AskRecord, Failure, Footer, Plan, Prefill, Rung
 from harness.records.samples import caching_at
 from harness.records.sittings import climb_ms
 from harness.serving.client import Exchange
 from harness.serving.log import LogCounts, explain, log_event, newest_lines
-from harness.serving.session import Session
 from harness.serving.slots import Slots
-from harness.settings import Settings
 
 MAX_ASKS = 9
 MAX_COLD_READINGS = 4
@@ -41,31 +39,19 @@ class Runner:
 
     def __init__(
         self,
-        session: Session,
-        script: Script,
-        recorder: Recorder,
-        reporter: Reporter,
-        memory: MemoryReader,
-        watcher: Watcher,
+        sitting: Sitting,
         *,
-        settings: Settings,
         undecided: Undecided,
         deepest: int,
         resumption: Resumption | None = None,
         slots: Slots | None = None,
     ) -> None:
-        self._session = session
-        self._client = session.client
-        self._script = script
-        self._recorder = recorder
-        self._reporter = reporter
-        self._watcher = watcher
+        self.sitting = sitting
+        self._session = sitting.session
+        self._script = sitting.script
+        self._settings = settings = sitting.settings
         self._resumption = resumption
         self._slots = slots
-        self._sitting = resumption.sitting if resumption is not None else 1
-        since_ns = round(resumption.offset_s * 1e9) if resumption is not None else 0
-        self._origin_ns = time.perf_counter_ns() - since_ns
-        self._settings = settings
         self._undecided = undecided
         self._deepest = deepest
         self._started_s = time.perf_counter()
@@ -73,43 +59,21 @@ class Runner:
         self._climb_ms = 0.0
         self._reached_tokens = 0
         self._budget = Budget(
-            script.plan,
+            self._script.plan,
             deepest,
             limit_s=settings.budget_s,
             again_s=settings.remeasure_s,
             max_repeats=settings.max_repeats,
-            ratio=attention_share(session.gguf),
+            ratio=attention_share(self._session.gguf),
         )
-        self._meter = Meter(
-            session,
-            script,
-            recorder.append,
-            reporter,
-            memory,
-            watcher,
-            self._budget,
-            settings=settings,
-            origin_ns=self._origin_ns,
-            sitting=self._sitting,
-            prefilled_tokens=cells.prefilled_tokens(resumption.record) if resumption else 0,
-        )
-        self._log_counts = LogCounts(session.running)
-        self._controls = Controls(
-            script,
-            watcher,
-            generate_tokens=settings.generate_tokens,
-            origin_ns=self._origin_ns,
-            sitting=self._sitting,
-        )
+        before = cells.prefilled_tokens(resumption.record) if resumption else 0
+        self._meter = Meter(sitting, self._budget, prefilled_tokens=before)
+        self._log_counts = LogCounts(self._session.running)
+        self._controls = Controls(sitting)
         self.rungs: dict[int, Rung] = dict(resumption.rungs) if resumption is not None else {}
         for depth in self.rungs:
             self._budget.finished(depth)
         self.failure: Failure | None = None
-
-    @property
-    def origin_ns(self) -> int:
-        """When the run began, by `time.perf_counter_ns`."""
-        return self._origin_ns
 
     @property
     def plan(self) -> Plan:
@@ -120,9 +84,9 @@ class Runner:
 
     def begin(self) -> None:
         """The machine's pace, short warm-up, first control, cold repeats of the short rungs."""
-        self._recorder.append(self._controls.pace("before"))
+        self.sitting.append(self._controls.pace("before"))
         warm = self._controls.warm_up()
-        self._recorder.append(self._controls.measure("before"))
+        self.sitting.append(self._controls.measure("before"))
         if not self._script.native:
             return
         for depth, repeats in self.plan.cold_repeats.items():
@@ -130,9 +94,8 @@ class Runner:
                 continue
             for _ in range(repeats - 1):
                 exchange = self._meter.prefill(depth, reuse=False)
-                self._cold.setdefault(depth, []).append(
-                    self._meter.sample(exchange, "cold_repeat", 0)
-                )
+                reading = self.sitting.reading(exchange, "cold_repeat")
+                self._cold.setdefault(depth, []).append(reading)
         self._look_ahead(warm)
 
     def _look_ahead(self, warm: Exchange) -> None:
@@ -149,13 +112,15 @@ class Runner:
         )
         if deep is not None:
             self._meter.prefilled_tokens += deep.new_tokens or 0
-            chunks += self._meter.sample(deep, "cold_repeat", 0).chunks
+            chunks += self.sitting.reading(deep, "cold_repeat").chunks
         self._budget.learn(chunks, answering(warm, deep))
         if ahead := self._budget.forecast():
             rungs = {f.depth: (f.until.ms, f.until.low_ms, f.until.high_ms) for f in ahead}
-            self.event("forecast", "ms until each rung is measured: about, low, high", rungs=rungs)
+            self.sitting.event(
+                "forecast", "ms until each rung is measured: about, low, high", rungs=rungs
+            )
         if said := sentence(self._budget):
-            self._reporter.say(said)
+            self.sitting.reporter.say(said)
         self._budget.refuse_hopeless()
 
     def climb_to(self, depth: int) -> Rung:
@@ -175,8 +140,8 @@ class Runner:
         stopped = self.failure is not None and self.failure.cause != "OVER_BUDGET"
         if not stopped and self.rungs:
             self._visit_again()
-            self._recorder.append(self._controls.measure("after"))
-            self._recorder.append(self._controls.pace("after"))
+            self.sitting.append(self._controls.measure("after"))
+            self.sitting.append(self._controls.pace("after"))
             if self._slots is not None and self.failure is None:
                 self._slots.discard()
         self._finish()
@@ -185,7 +150,7 @@ class Runner:
         """The last cold repeat of the short rungs comes after the climb, with some generations."""
         for depth, repeats in self.plan.cold_repeats.items():
             rung, left_s = self.rungs.get(depth), self._budget.left_s
-            own = rung is not None and rung.failure is None and rung.sitting == self._sitting
+            own = rung is not None and rung.failure is None and rung.sitting == self.sitting.number
             if rung is None or not own or not repeats or depth >= self._deepest:
                 continue
             if left_s is not None and left_s < 2 * rung.elapsed_s:
@@ -205,9 +170,9 @@ class Runner:
 
     def _finish(self) -> None:
         if (log := log_event(self._session)) is not None:
-            self._recorder.append(log)
-        self.event("machine", "the machine's other load", **self._watcher.account())
-        self._recorder.append(
+            self.sitting.append(log)
+        self.sitting.event("machine", "the machine's other load", **self.sitting.watcher.account())
+        self.sitting.append(
             Footer(
                 ended_at=now(),
                 complete=self.failure is None,
@@ -220,7 +185,7 @@ class Runner:
     # -- one rung ----------------------------------------------------------------------------
 
     def _measure(self, depth: int) -> None:
-        draft = RungDraft(depth, self._script.segment(depth).total_tokens, self._sitting)
+        draft = RungDraft(depth, self._script.segment(depth).total_tokens, self.sitting.number)
         draft.prefills = list(self._cold.get(depth, ()))
         if self.failure is not None:
             draft.failure = self.failure
@@ -248,7 +213,7 @@ class Runner:
         draft.log_counts = self._log_counts.since()
         rung = draft.rung()
         self.rungs[draft.depth] = rung
-        self._recorder.append(rung)
+        self.sitting.append(rung)
 
     def _measure_rung(self, draft: RungDraft) -> None:
         if self._script.native:
@@ -257,7 +222,7 @@ class Runner:
         else:
             self._read_unmet(draft)
         self._meter.sample_memory(draft)
-        self._watcher.mark()
+        self.sitting.watcher.mark()
         for order in ORDERS:
             self._meter.ask(draft, order)
         if not self._script.native:
@@ -280,7 +245,7 @@ class Runner:
         if "prefill" in wanted and self._may_read_again(draft):
             if self._script.native:
                 exchange = self._meter.prefill(draft.depth, reuse=False)
-                draft.prefills.append(self._meter.sample(exchange, "cold_repeat", 0))
+                draft.prefills.append(self.sitting.reading(exchange, "cold_repeat"))
             else:
                 self._meter.read_unmet(draft)
         if "generation" in wanted and len(draft.generations) < self._settings.max_repeats:
@@ -322,11 +287,11 @@ class Runner:
                 f"the server reused {cached} of the {planned} tokens it had read; the rung was "
                 "measured cold instead"
             )
-            self._reporter.say(f"rung {draft.depth}: {draft.notes[-1]}")
+            self.sitting.reporter.say(f"rung {draft.depth}: {draft.notes[-1]}")
             kind, planned = "cold_fallback", 0
             if cached:
                 exchange = self._meter.prefill(draft.depth, reuse=False)
-        prefill = self._meter.sample(exchange, kind, planned)
+        prefill = self.sitting.reading(exchange, kind, planned)
         draft.prefills.append(prefill)
         self._climb_ms = prefill.wall_ms + (self._climb_ms if kind == "climb" else 0.0)
         draft.climb_ms = self._climb_ms
@@ -352,10 +317,6 @@ class Runner:
             prefill=lambda reuse: self._meter.prefill(max(below), reuse=reuse),
             ask=again,
         )
-        self._recorder.append(event)
-        self._reporter.say(event.message)
+        self.sitting.append(event)
+        self.sitting.reporter.say(event.message)
         self._climb_ms = climb_ms(self._resumption.record, max(below))
-
-    def event(self, code: str, message: str, **data: object) -> None:
-        """Put something about the run as a whole on the record."""
-        self._recorder.append(Event(code=code, message=message, data=dict(data)))

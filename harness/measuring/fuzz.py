@@ -19,13 +19,11 @@ from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from harness.measuring.asking import Answered, Interview
-from harness.measuring.script import Script
 from harness.questions.background import NATO_NAMES
 from harness.questions.cases import PROFILE, AskPlan, Case, ask_plans, cases, register_profiles
-from harness.questions.haystack import Placed, Segment, grow
+from harness.questions.haystack import Placed, Segment
 from harness.questions.needles import MEMORY_TARGET, Ask, CodeSource, Needle
 from harness.records.probes import ProbeScore
-from harness.settings import Settings
 
 QUESTION_NEEDLES = 12
 """Needles of the one document whose questions vary."""
@@ -65,19 +63,17 @@ class Fuzz:
     def __init__(
         self,
         interview: Interview,
-        script: Script,
-        settings: Settings,
         *,
         examples_dir: Path,
         exact: bool,
     ) -> None:
         self._interview = interview
-        self._script = script
-        self._settings = settings
+        self._script = interview.sitting.script
+        self._settings = interview.sitting.settings
         self._examples_dir = examples_dir
         self._exact = exact
-        self._count = _Counted(script.count)
-        self._depth = settings.fuzz_depth
+        self._count = _Counted(self._script.count)
+        self._depth = self._settings.fuzz_depth
 
     def questions(self, examples: int) -> Fuzzed:
         """Vary which needles are asked, in which order, language and numbering.
@@ -177,13 +173,11 @@ class Fuzz:
         def placed(needle: Needle, share: float) -> Placed:
             return Placed(needle, int(share * budget), share)
 
-        (segment,) = grow(
+        (segment,) = self._interview.grow(
             [(self._depth, budget)],
             {self._depth: [placed(n, s) for n, s in zip(needles, shares, strict=True)]},
-            self._count,
-            seed=self._settings.seed,
-            background=self._settings.background,
-            distractors=[placed(needle, share) for needle, share in distractors],
+            [placed(needle, share) for needle, share in distractors],
+            count=self._count,
         )
         return segment
 

@@ -6,17 +6,15 @@ value, tolerant of decoration.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.errors import SetupError
 from harness.measuring.asking import Interview
-from harness.measuring.script import Script
 from harness.questions.harder import Task, plan_harder, sample_asks
-from harness.questions.haystack import Segment, grow
+from harness.questions.haystack import Segment
 from harness.questions.needles import CodeSource
 from harness.records.probes import ProbeScore
-from harness.settings import Settings
 from harness.verdicts.harder import score_name
 
 _TAIL_MARGIN_TOKENS = 16
@@ -49,16 +47,10 @@ class Asked:
 class HarderClimb:
     """The tasks of `--harder` on one server."""
 
-    def __init__(
-        self,
-        interview: Interview,
-        script: Script,
-        settings: Settings,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, interview: Interview) -> None:
+        settings, script = interview.sitting.settings, interview.sitting.script
         assert settings.harder is not None
         self._interview = interview
-        self._say = say
         self._tasks = settings.harder
         self._rng = random.Random(f"harder/{settings.seed}")
         self._codes = CodeSource(random.Random(f"harder codes/{settings.seed}"))
@@ -71,13 +63,7 @@ class HarderClimb:
             self._rng,
         )
         try:
-            self.segments = grow(
-                self.plan.budgets,
-                self.plan.planned,
-                script.count,
-                seed=settings.seed,
-                background=settings.background,
-            )
+            self.segments = interview.grow(self.plan.budgets, self.plan.planned)
         except ValueError as error:
             raise SetupError(f"--harder {','.join(self._tasks)}: {error}") from error
 
@@ -95,7 +81,7 @@ class HarderClimb:
             self._interview.read(document, segment.total_tokens, reuse=not first)
             for task in self._tasks:
                 asked = self._ask(document, segment, task)
-                self._say(asked.sentence)
+                self._interview.sitting.reporter.say(asked.sentence)
                 yield asked
 
     def _ask(self, document: str, segment: Segment, task: Task) -> Asked:

@@ -6,12 +6,9 @@ same to the letter, with nothing reused: only then does a cell count as wrong.
 
 import random
 import time
-from collections.abc import Callable
 
 from harness.errors import SetupError
 from harness.measuring.asking import Interview
-from harness.measuring.script import Script
-from harness.questions.haystack import grow
 from harness.questions.heatmap import (
     MAX_QUESTIONS,
     Cell,
@@ -22,7 +19,6 @@ from harness.questions.heatmap import (
 )
 from harness.questions.needles import Ask, CodeSource, Needle, make_ask, needle_names
 from harness.records.probes import CellResult, Matrix
-from harness.settings import Settings
 
 CONFIRM_LIMIT = 3.0
 """Tokens read cold to confirm failures, in multiples of the context; beyond it they stay open."""
@@ -32,17 +28,11 @@ _TAIL_MARGIN_TOKENS = 8
 class HeatmapClimb:
     """One heatmap of `--heatmap LxD` on one server."""
 
-    def __init__(
-        self,
-        interview: Interview,
-        script: Script,
-        settings: Settings,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, interview: Interview) -> None:
+        settings, script = interview.sitting.settings, interview.sitting.script
         assert settings.heatmap is not None
         lengths, bands = settings.heatmap
         self._interview = interview
-        self._say = say
         self._ctx_tokens = settings.ctx_tokens
         self._rng = random.Random(f"heatmap asks/{settings.seed}")
         self._codes = CodeSource(random.Random(f"heatmap codes/{settings.seed}"))
@@ -63,13 +53,7 @@ class HeatmapClimb:
             )
         except ValueError as error:
             raise SetupError(f"--heatmap {lengths}x{bands}: {error}") from error
-        self._segments = grow(
-            self.plan.budgets,
-            self.plan.planned,
-            script.count,
-            seed=settings.seed,
-            background=settings.background,
-        )
+        self._segments = interview.grow(self.plan.budgets, self.plan.planned)
         self._shares = true_shares(self.plan, self._segments)
         self._warm: dict[tuple[int, int], tuple[str, bool]] = {}
         self._cold: dict[tuple[int, int], tuple[str, bool]] = {}
@@ -98,7 +82,7 @@ class HeatmapClimb:
                 spent = self._interview.spent.cold_tokens + segment.total_tokens
                 if spent <= CONFIRM_LIMIT * self._ctx_tokens:
                     self._put(document, segment.total_tokens, ask, cells, cold=True)
-            self._say(
+            self._interview.sitting.reporter.say(
                 f"heatmap at {segment.depth}: {len(self.plan.asks[segment.depth])} requests"
                 + (f", {len(failed)} with wrong answers" if failed else ", all right")
             )

@@ -1,15 +1,14 @@
 """The probes beside the ladder, each run once a session: heatmap, fuzz and harder tests."""
 
-from collections.abc import Callable
 from typing import Literal
 
 from harness.errors import SetupError
 from harness.measuring.asking import Interview
 from harness.measuring.harder import HarderClimb
 from harness.measuring.heatmap import HeatmapClimb
-from harness.measuring.script import Script
+from harness.measuring.sitting import Sitting
 from harness.records.baseline import Baseline
-from harness.records.lines import AnyLine, Event
+from harness.records.lines import Event
 from harness.records.probes import (
     HEATMAP_EVENT,
     SCORE_EVENT,
@@ -18,8 +17,7 @@ from harness.records.probes import (
     heatmap_sentence,
 )
 from harness.serving.gguf_file import model_identity, read_gguf
-from harness.serving.session import Session, reference_model
-from harness.settings import Settings
+from harness.serving.session import reference_model
 from harness.verdicts.cell import NEXT_STEPS
 from harness.verdicts.harder import HARDER_EVENT, as_data, cells, judge_harder
 from harness.verdicts.probes import ProbeVerdict, judge_heatmap, judge_probe, score_heatmap
@@ -33,24 +31,10 @@ ProbeKind = Literal["heatmap", "questions", "placements", "harder"]
 class Probes:
     """Runs probes on an open server, records them, and judges them."""
 
-    def __init__(
-        self,
-        session: Session,
-        script: Script,
-        settings: Settings,
-        record: Callable[[AnyLine], None],
-        baseline: Baseline | None,
-        *,
-        say: Callable[[str], None],
-        origin_ns: int,
-    ) -> None:
-        self._session = session
-        self._script = script
-        self._settings = settings
-        self._record = record
+    def __init__(self, sitting: Sitting, baseline: Baseline | None) -> None:
+        self._sitting = sitting
+        self._settings = sitting.settings
         self._accepted = baseline.probes() if baseline is not None else []
-        self._say = say
-        self._origin_ns = origin_ns
 
     def run(self, kind: ProbeKind) -> ProbeVerdict:
         """Run one probe and judge it.
@@ -67,9 +51,9 @@ class Probes:
 
     def _heatmap(self) -> ProbeVerdict:
         """Read one document up to the context, ask every cell on the way, and judge the matrix."""
-        climb = HeatmapClimb(self._interview("heatmap"), self._script, self._settings, self._say)
+        climb = HeatmapClimb(self._interview("heatmap"))
         matrix = climb.run()
-        self._record(
+        self._sitting.append(
             Event(code=HEATMAP_EVENT, message=heatmap_sentence(matrix), data=matrix.model_dump())
         )
         return self._judged_heatmap(matrix)
@@ -79,14 +63,8 @@ class Probes:
         from harness.measuring.fuzz import Fuzz
 
         assert self._settings.fuzz_examples is not None
-        folder = self._settings.results / "fuzz-examples" / self._session.model.identity
-        fuzz = Fuzz(
-            self._interview("fuzz"),
-            self._script,
-            self._settings,
-            examples_dir=folder,
-            exact=self._exact,
-        )
+        folder = self._settings.results / "fuzz-examples" / self._sitting.session.model.identity
+        fuzz = Fuzz(self._interview("fuzz"), examples_dir=folder, exact=self._exact)
         wanted = self._settings.fuzz_examples
         if kind == "questions":
             found = fuzz.questions(wanted)
@@ -109,7 +87,7 @@ class Probes:
 
     def _harder(self) -> ProbeVerdict:
         """Ask the harder tasks at every rung, and judge what fell against the accepted runs."""
-        climb = HarderClimb(self._interview("harder"), self._script, self._settings, self._say)
+        climb = HarderClimb(self._interview("harder"))
         scores: list[ProbeScore] = []
         contaminated = 0
         for asked in climb.run():
@@ -122,7 +100,7 @@ class Probes:
             said = f"a code of an earlier request in {contaminated} answers; {verdict.message}"
             verdict = ProbeVerdict("INVALID", said, NEXT_STEPS["contaminated"])
         said = f"harder tests {verdict.outcome}: {verdict.message}"
-        self._record(Event(code=HARDER_EVENT, message=said, data=as_data(found)))
+        self._sitting.append(Event(code=HARDER_EVENT, message=said, data=as_data(found)))
         return verdict
 
     def _judged_heatmap(self, matrix: Matrix) -> ProbeVerdict:
@@ -138,27 +116,20 @@ class Probes:
         return verdict
 
     def _keep(self, score: ProbeScore, said: str) -> None:
-        self._record(Event(code=SCORE_EVENT, message=said, data=score.model_dump()))
+        self._sitting.append(Event(code=SCORE_EVENT, message=said, data=score.model_dump()))
 
     def _interview(self, probe: Literal["heatmap", "fuzz", "harder"]) -> Interview:
-        if not self._script.native:
+        if not self._sitting.script.native:
             raise SetupError(
                 f"{_NAMES[probe]} a llama-server, where it is known what was read anew; this "
                 "server is measured in reduced mode"
             )
-        return Interview(
-            self._session,
-            self._script,
-            self._settings,
-            self._record,
-            probe=probe,
-            origin_ns=self._origin_ns,
-        )
+        return Interview(self._sitting, probe)
 
     @property
     def _exact(self) -> bool:
         """Whether the server serves the reference model, which answers everything right."""
-        found = self._session.model.content_hash
+        found = self._sitting.session.model.content_hash
         return found is not None and found == _reference_hash()
 
 

@@ -54,16 +54,13 @@ def chunks_of(exchange: Exchange) -> list[Chunk]:
 def ask_record(
     ask: Ask,
     exchange: Exchange,
-    tail_tokens: int,
+    planned_new_tokens: int,
+    diagnosed: tuple[Score, Diagnosis],
     *,
-    foreign: Mapping[str, ForeignOrigin],
     origin_ns: int,
 ) -> AskRecord:
-    """Score an answer and keep everything about it.
-
-    `foreign` maps codes this request did not ask for to where they belong.
-    """
-    result, diagnosis = diagnose(ask, exchange, foreign)
+    """Everything about an answer; `diagnosed` is what `diagnose` says of it."""
+    result, diagnosis = diagnosed
     control = next((q.number for q in ask.questions if q.is_control), None)
     return AskRecord(
         **_span(exchange, origin_ns),
@@ -81,7 +78,7 @@ def ask_record(
         prompt_tokens=exchange.prompt_tokens,
         new_tokens=exchange.new_tokens,
         cached_tokens=exchange.reused_tokens,
-        planned_new_tokens=tail_tokens,
+        planned_new_tokens=planned_new_tokens,
         predicted_tokens=exchange.predicted_tokens,
         predicted_ms=exchange.timings.get("predicted_ms"),
         ttft_ms=exchange.first_token_ms,
@@ -96,7 +93,10 @@ def ask_record(
 def diagnose(
     ask: Ask, exchange: Exchange, foreign: Mapping[str, ForeignOrigin]
 ) -> tuple[Score, Diagnosis]:
-    """Score and class of an answer; `foreign` as in `ask_record`."""
+    """Score and class of an answer.
+
+    `foreign` maps codes this request did not ask for to where they belong.
+    """
     result = score(ask, exchange.content)
     return result, classify(
         ask, result, exchange.content, exchange.reasoning, exchange.finish_reason, foreign

@@ -1,4 +1,4 @@
-"""What the runner needs from outside, as protocols."""
+"""What measuring needs from outside, as protocols: other ones can be passed in."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -28,8 +28,20 @@ class MemoryReader(Protocol):
 class Watcher(Protocol):
     """Watches the machine's other load."""
 
+    rest_s: float
+    """How long to rest between tokens of a fast generation, for the server's sake."""
+
+    def start(self) -> None:
+        """Begin to watch."""
+
+    def stop(self) -> None:
+        """Watch no more."""
+
     def mark(self) -> None:
         """Take a reading now."""
+
+    def settle(self) -> None:
+        """Wait until readings cover everything up to now."""
 
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         """What disturbed a window of `time.perf_counter_ns`, as one sentence."""

@@ -2,25 +2,20 @@
 
 import secrets
 import time
-from collections.abc import Callable
 from typing import TypeVar
 
 from harness.llamacpp.forecast import GENERATION_S
-from harness.measuring.asking import larger_budget
+from harness.measuring.asking import Answered, put
 from harness.measuring.budget import Budget
-from harness.measuring.controls import REST_S
 from harness.measuring.prefill import PrefillProgress, cliff_sentence
-from harness.measuring.recorded import ask_record, generation_record, prefill_record
-from harness.measuring.refusals import refuse_cut_estimate, refuse_cut_question, refuse_reuse
-from harness.measuring.reporter import MemoryReader, Reporter, Watcher
-from harness.measuring.script import Script
-from harness.questions.needles import Order
+from harness.measuring.recorded import generation_record
+from harness.measuring.refusals import refuse_cut_estimate, refuse_reuse
+from harness.measuring.sitting import Sitting
+from harness.questions.needles import Ask, Order
 from harness.records import samples as cells
 from harness.records.lines import (
     CURVE,
-    AnyLine,
     AskRecord,
-    Event,
     Failure,
     Generation,
     MemorySample,
@@ -30,11 +25,6 @@ from harness.records.lines import (
 )
 from harness.serving.client import Exchange
 from harness.serving.log import newest_lines
-from harness.serving.session import Session
-from harness.settings import Settings
-
-_READING_S = 0.3
-"""Counters of the kernel have a grain of 10 ms: a shorter reading says nothing."""
 
 TimedSample = TypeVar("TimedSample", bound=Timed)
 
@@ -106,36 +96,13 @@ class RungDraft:
 class Meter:
     """Measures one rung after another on one server.
 
-    `prefilled_tokens` and `generated_tokens` count what the server did for it; every sample's time
-    counts from `origin_ns` (`time.perf_counter_ns`). `append` puts a line on the record.
+    `prefilled_tokens` and `generated_tokens` count what the server did for it.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        script: Script,
-        append: Callable[[AnyLine], None],
-        reporter: Reporter,
-        memory: MemoryReader,
-        watcher: Watcher,
-        budget: Budget,
-        *,
-        settings: Settings,
-        origin_ns: int,
-        sitting: int,
-        prefilled_tokens: int,
-    ) -> None:
-        self._session = session
-        self._client = session.client
-        self._script = script
-        self._append = append
-        self._reporter = reporter
-        self._memory = memory
-        self._watcher = watcher
-        self._budget = budget
-        self._settings = settings
+    def __init__(self, sitting: Sitting, budget: Budget, *, prefilled_tokens: int) -> None:
         self._sitting = sitting
-        self.origin_ns = origin_ns
+        self._script = sitting.script
+        self._budget = budget
         self.prefilled_tokens = prefilled_tokens
         self.generated_tokens = 0
 
@@ -146,24 +113,24 @@ class Meter:
             OverBudgetError: the rest of it, while `climbing`, would not fit the budget.
             ServerError: it failed, or reused what it should have read.
         """
-        self._session.check_alive("waiting for the next request")
+        self._sitting.session.check_alive("waiting for the next request")
         progress = PrefillProgress(
             depth,
             self._budget,
-            self._reporter,
-            lambda: newest_lines(self._session.running),
+            self._sitting.reporter,
+            lambda: newest_lines(self._sitting.session.running),
             self._keep_curve,
             climbing=climbing,
         )
         try:
-            exchange = self._client.prefill(
+            exchange = self._sitting.session.client.prefill(
                 self._script.head + self._script.document(depth),
                 reuse=reuse,
                 on_progress=progress,
             )
         finally:
             for cliff, lines in progress.cliffs:
-                self._event(
+                self._sitting.event(
                     "cliff",
                     cliff_sentence(cliff),
                     at_tokens=cliff.at_tokens,
@@ -191,34 +158,52 @@ class Meter:
             return
         refuse_cut_estimate(draft.depth, read, draft.document_tokens)
         self.prefilled_tokens += read
-        reading = prefill_record(
-            exchange, "cold_repeat", planned_cached_tokens=0, origin_ns=self.origin_ns
-        ).model_copy(
+        reading = self._sitting.reading(exchange, "cold_repeat").model_copy(
             update={"new_tokens": read, "server_ms": None, "wall_ms": ttft_ms, "chunks": ()}
         )
         draft.prefills.append(reading)
         draft.cold_ttft_ms = ttft_ms
 
-    def sample(self, exchange: Exchange, kind: str, planned_cached_tokens: int) -> Prefill:
-        """A reading as the record keeps it."""
-        return prefill_record(
-            exchange,
-            kind,
-            planned_cached_tokens=planned_cached_tokens,
-            origin_ns=self.origin_ns,
-        )
-
     def ask(self, draft: RungDraft, order: Order) -> None:
         """Ask once; again, with a new control, where only the token budget cut the answer."""
-        budget = self._settings.answer_tokens
-        record = self._ask_within(draft, order, budget)
-        larger = larger_budget(record, budget, self._session.identity.n_ctx)
-        if larger is not None:
-            draft.asks[-1] = record.model_copy(update={"superseded": True})
+        document = self._script.document(draft.depth)
+
+        def draw() -> Ask:
+            ask = self._script.ask(draft.depth, order)
+            draft.last_text = document + ask.tail
+            return ask
+
+        answers = put(
+            self._sitting,
+            draw,
+            document,
+            draft.document_tokens,
+            self._script.foreign_codes,
+            depth=draft.depth,
+            reuse=True,
+        )
+        for answered in answers:
+            self._keep_answer(draft, answered)
+
+    def _keep_answer(self, draft: RungDraft, answered: Answered) -> None:
+        record = answered.record
+        self.prefilled_tokens += record.new_tokens or 0
+        self.generated_tokens += record.predicted_tokens or 0
+        if self._script.native and not draft.asks and record.ttft_ms is not None:
+            draft.cold_ttft_ms = draft.climb_ms + record.ttft_ms
+        if draft.asks and draft.asks[-1].superseded:
+            first = self._sitting.settings.answer_tokens
             draft.notes.append(
-                f"an answer was cut at {budget} tokens; the question was asked again with {larger}"
+                f"an answer was cut at {first} tokens; the question was asked again with "
+                f"{answered.budget_tokens}"
             )
-            self._ask_within(draft, order, larger)
+        draft.asks.append(record)
+        self.sample_memory(draft)
+        if self._script.native and not cells.warm(record):
+            draft.notes.append(
+                f"a question re-read {record.new_tokens} tokens instead of "
+                f"{record.planned_new_tokens}; its TTFT is not counted as warm"
+            )
 
     def visit_again(self, rung: Rung, generations: int) -> RungDraft:
         """Read a finished rung once more, cold, and generate behind it: later samples beside early
@@ -227,7 +212,9 @@ class Meter:
         Memory is not looked at: it holds what deeper rungs have left.
         """
         draft = RungDraft.again(rung)
-        draft.prefills.append(self.sample(self.prefill(rung.depth, reuse=False), "cold_repeat", 0))
+        draft.prefills.append(
+            self._sitting.reading(self.prefill(rung.depth, reuse=False), "cold_repeat")
+        )
         ask = self._script.ask(rung.depth, "forward")
         draft.last_text = self._script.document(rung.depth) + ask.tail
         for _ in range(generations):
@@ -237,16 +224,16 @@ class Meter:
 
     def generate(self, draft: RungDraft, *, memory: bool = True) -> None:
         """One generation repeat behind the rung's last question, and a look at the `memory`."""
-        self._session.check_alive("waiting for the next request")
+        self._sitting.session.check_alive("waiting for the next request")
         exchange = self._script.chat(
             draft.last_text,
-            max_tokens=self._settings.generate_tokens,
+            max_tokens=self._sitting.settings.generate_tokens,
             reuse=True,
             ignore_eos=True,
-            pause_s=REST_S if draft.fast else 0.0,
+            pause_s=self._sitting.watcher.rest_s if draft.fast else 0.0,
         )
         self.prefilled_tokens += exchange.new_tokens or 0
-        record = generation_record(exchange, origin_ns=self.origin_ns)
+        record = generation_record(exchange, origin_ns=self._sitting.origin_ns)
         draft.generations.append(record)
         self.generated_tokens += record.predicted_tokens
         if memory:
@@ -254,60 +241,28 @@ class Meter:
 
     def sample_memory(self, draft: RungDraft) -> None:
         """The server's memory now, with what it has generated until now."""
-        sample = self._memory.sample()
+        sample = self._sitting.memory.sample()
         draft.memory.append(sample.model_copy(update={"generated_tokens": self.generated_tokens}))
 
     def mark_disturbed(self, draft: RungDraft) -> None:
         """Say on each sample who disturbed it, once readings cover the newest one."""
-        time.sleep(_READING_S)
-        self._watcher.mark()
+        self._sitting.watcher.settle()
         draft.prefills = [self._disturbed(x) for x in draft.prefills]
         draft.asks = [self._disturbed(x) for x in draft.asks]
         draft.generations = [self._disturbed(x) for x in draft.generations]
 
-    def _ask_within(self, draft: RungDraft, order: Order, budget_tokens: int) -> AskRecord:
-        self._session.check_alive("waiting for the next request")
-        ask = self._script.ask(draft.depth, order)
-        text = self._script.document(draft.depth) + ask.tail
-        exchange = self._script.chat(text, max_tokens=budget_tokens, reuse=True)
-        self.prefilled_tokens += exchange.new_tokens or 0
-        tail_tokens = self._script.tail_tokens(ask)
-        if self._script.native:
-            expected = draft.document_tokens + self._script.head_tokens + tail_tokens
-            refuse_cut_question(draft.depth, exchange, expected)
-        draft.last_text = text
-        if self._script.native and not draft.asks and exchange.first_token_ms is not None:
-            draft.cold_ttft_ms = draft.climb_ms + exchange.first_token_ms
-        record = ask_record(
-            ask,
-            exchange,
-            tail_tokens,
-            foreign=self._script.foreign_codes(ask),
-            origin_ns=self.origin_ns,
-        )
-        draft.asks.append(record)
-        self.generated_tokens += record.predicted_tokens or 0
-        self.sample_memory(draft)
-        if self._script.native and not cells.warm(record):
-            draft.notes.append(
-                f"a question re-read {record.new_tokens} tokens instead of "
-                f"{record.planned_new_tokens}; its TTFT is not counted as warm"
-            )
-        return record
-
     def _disturbed(self, sample: TimedSample) -> TimedSample:
         if sample.start_s is None or sample.end_s is None:
             return sample
-        start_ns, end_ns = (self.origin_ns + round(s * 1e9) for s in (sample.start_s, sample.end_s))
-        found = self._watcher.contention(start_ns, end_ns)
-        gpu = self._watcher.gpu_at(start_ns, end_ns)
+        start_ns, end_ns = (
+            self._sitting.origin_ns + round(s * 1e9) for s in (sample.start_s, sample.end_s)
+        )
+        found = self._sitting.watcher.contention(start_ns, end_ns)
+        gpu = self._sitting.watcher.gpu_at(start_ns, end_ns)
         return sample.model_copy(update={"contention": found, "gpu": gpu})
 
     def _keep_curve(self, depth: int, points: list[tuple[int, float]]) -> None:
-        self._event(CURVE, "", depth=depth, sitting=self._sitting, points=points)
-
-    def _event(self, code: str, message: str, **data: object) -> None:
-        self._append(Event(code=code, message=message, data=dict(data)))
+        self._sitting.event(CURVE, "", depth=depth, sitting=self._sitting.number, points=points)
 
 
 FAST_TOK_S = 200.0

@@ -1,14 +1,16 @@
 """A real embedded server for a module of tests, a proxy before it, and interviews through both."""
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from harness.measuring.asking import Interview
 from harness.measuring.script import Script
+from harness.measuring.sitting import Sitting
 from harness.records.lines import ProbeAsk
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port, wait_until_ready
@@ -32,14 +34,17 @@ class Live:
         self.proxy.change = unchanged
         self.proxy.asked = 0
         self.asks.clear()
-        return Interview(
+        watching: Any = None
+        sitting = Sitting(
             self.session,
             self.script,
             settings or self.settings,
-            self.asks.append,
-            probe="fuzz",
-            origin_ns=time.perf_counter_ns(),
+            cast(Any, self.asks.append),
+            cast(Any, SimpleNamespace(say=lambda text: None)),
+            watching,
+            watching,
         )
+        return Interview(sitting, "fuzz")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 def fuzz(served: Live, folder: Path, *, exact: bool = True) -> tuple[Fuzz, Interview]:
     interview = served.interview()
-    made = Fuzz(interview, served.script, served.settings, examples_dir=folder, exact=exact)
+    made = Fuzz(interview, examples_dir=folder, exact=exact)
     return made, interview
 
 

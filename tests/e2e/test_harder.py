@@ -30,7 +30,7 @@ def climb(served: Live, change: Change, *tasks: str) -> list[ProbeScore]:
     wanted = {"harder": tasks, "depths": DEPTHS, "answer_tokens": 8}
     settings = served.settings.model_copy(update=wanted)
     interview = served.interview(settings)
-    made = HarderClimb(interview, served.script, settings, lambda text: None)
+    made = HarderClimb(interview)
     served.proxy.change = change
     scores = [asked.score for asked in made.run()]
     assert interview.spent.document_tokens <= 0.9 * max(DEPTHS)  # the document is read once

@@ -22,7 +22,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 def climb(served: Live, change: Change | None = None) -> Matrix:
     settings = served.settings.model_copy(update={"heatmap": (2, 5)})
-    made = HeatmapClimb(served.interview(), served.script, settings, lambda text: None)
+    made = HeatmapClimb(served.interview(settings))
     if change is not None:
         served.proxy.change = change
     return made.run()

@@ -8,8 +8,6 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.machine.lock import LOCK_VARIABLE
-from harness.measuring import campaign as campaign_module
-from harness.measuring import rung as meter
 from harness.measuring.campaign import Campaign
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.baseline_files import write_baseline
@@ -64,7 +62,7 @@ def measure(server: FakeServer | None, folder: Path, baselines: Path, **options:
         }
     )
     result = Result()
-    campaign = Campaign(settings, result, deepest=max(settings.rung_depths))
+    campaign = Campaign(settings, result, deepest=max(settings.rung_depths), watch=Unwatched)
     try:
         campaign.start()
         campaign.close_climb()
@@ -89,6 +87,8 @@ Measure = Callable[..., Result]
 class Unwatched:
     """The machine's other load, which is none of this table's business."""
 
+    rest_s = 0.0
+
     def __init__(self, server_pid: int | None) -> None:
         pass
 
@@ -99,6 +99,9 @@ class Unwatched:
         pass
 
     def mark(self) -> None:
+        pass
+
+    def settle(self) -> None:
         pass
 
     def gpu_at(self, start_ns: int, end_ns: int) -> None:
@@ -117,9 +120,6 @@ class Unwatched:
 @pytest.fixture(autouse=True, scope="session")
 def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(campaign_module, "MachineWatcher", Unwatched)
-        patch.setattr(meter, "_READING_S", 0.0)
-        patch.setattr(meter, "REST_S", 0.0)
         patch.setenv(LOCK_VARIABLE, str(tmp_path_factory.mktemp("lock") / "machine.lock"))
         yield
 

@@ -109,10 +109,8 @@ class StubCampaign:
     outcome: Outcome
     climbed: list[int] = field(default_factory=list)
 
-    def rung(self, depth: int) -> None:
-        self.climbed.append(depth)
-
     def cell(self, depth: int, metric: str) -> CellVerdict:
+        self.climbed.append(depth)
         return CellVerdict(depth, METRICS[metric], self.outcome, "noise", "what was seen")
 
 

@@ -27,7 +27,7 @@ def wrong(prompt: str, cold: bool) -> str:
 
 
 def heatmap(server: Pretended) -> Matrix:
-    climb = HeatmapClimb(server.interview(SETTINGS), server.script, SETTINGS, lambda text: None)
+    climb = HeatmapClimb(server.interview(SETTINGS))
     return climb.run()
 
 
@@ -51,9 +51,7 @@ def test_what_is_wrong_is_read_cold_only_as_far_as_the_limit_goes() -> None:
     )
     assert matrix.count("wrong_warm_only") == 24
     settings = SETTINGS.model_copy(update={"heatmap": (8, 3)})
-    matrix = HeatmapClimb(
-        server.interview(settings), server.script, settings, lambda text: None
-    ).run()
+    matrix = HeatmapClimb(server.interview(settings)).run()
     assert matrix.count("wrong") > 0
     assert matrix.count("unconfirmed") > 0
     assert matrix.count("wrong") + matrix.count("unconfirmed") == 24
@@ -129,9 +127,7 @@ def test_no_two_placements_share_a_code(tmp_path: Path) -> None:
         return right(prompt, cold)
 
     server.rule = rule
-    fuzz = Fuzz(
-        server.interview(SETTINGS), server.script, SETTINGS, examples_dir=tmp_path, exact=True
-    )
+    fuzz = Fuzz(server.interview(SETTINGS), examples_dir=tmp_path, exact=True)
     found = fuzz.placements(8)
     assert found.failure is None
     assert len(seen) > 2
@@ -144,7 +140,7 @@ def test_each_example_counts_once_and_its_questions_cost_a_tail(
 ) -> None:
     server = Pretended()
     interview = server.interview(SETTINGS)
-    fuzz = Fuzz(interview, server.script, SETTINGS, examples_dir=tmp_path, exact=exact)
+    fuzz = Fuzz(interview, examples_dir=tmp_path, exact=exact)
     found = fuzz.questions(60)
     assert found.examples == len(server.asks) == 60  # no two alike
     assert found.score.right == found.score.asked
@@ -160,9 +156,8 @@ def test_each_example_counts_once_and_its_questions_cost_a_tail(
 
 def test_harder_tests_read_one_document_and_say_what_was_wrong() -> None:
     server = Pretended(rule=lambda prompt, cold: "Q1=VAL-000000\nQ2=CTL-1")
-    interview = server.interview(SETTINGS)
-    settings = SETTINGS.model_copy(update={"depths": (2048, 4096)})
-    found = list(HarderClimb(interview, server.script, settings, lambda text: None).run())
+    interview = server.interview(SETTINGS.model_copy(update={"depths": (2048, 4096)}))
+    found = list(HarderClimb(interview).run())
     assert interview.spent.document_tokens == tokens_of(server.documents[-1]) <= 0.9 * CTX
     assert [asked.score.name for asked in found] == [
         f"harder {task} {depth}" for depth in (2048, 4096) for task in ("kv", "hops", "count")
