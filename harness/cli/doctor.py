@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import psutil
 
-from harness.cli.chosen import settings_for
 from harness.cli.output import terminal
 from harness.machine.conditions import ConditionsProbe
 from harness.machine.doctor import State, examine
@@ -20,6 +19,7 @@ from harness.records.baseline_files import list_baselines
 from harness.records.lines import Machine
 from harness.report.doctor import doctor_text
 from harness.report.text import encodable
+from harness.settings import load, project_root
 
 
 @click.command()
@@ -29,16 +29,15 @@ def doctor(**options: object) -> None:
 
     Nothing is changed. Exit code: 1 if something is in the way, else 0.
     """
-    settings = settings_for(options)
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = load(given, project_root(Path.cwd()))
     facts = read_facts()
     machine = read_machine(settings.machine_class, facts)
     if machine.gpus:
         facts["GPU"] = ", ".join(machine.gpus)
     lines = examine(facts, _state(machine, settings.results, settings.baselines))
     name = f"{machine.cpu}, {machine.cpu_cores} cores, {machine.memory_bytes / 2**30:.1f} GiB"
-    name = ", ".join(
-        [name, *machine.gpus, machine.os, *([machine.driver] if machine.driver else [])]
-    )
+    name = ", ".join(filter(None, (name, *machine.gpus, machine.os, machine.driver)))
     width = min(terminal()[0], 100)
     click.echo(encodable(doctor_text(name, lines, width), sys.stdout.encoding), nl=False)
     raise SystemExit(1 if any(line.grade == "in the way" for line in lines) else 0)
