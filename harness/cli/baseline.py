@@ -10,9 +10,10 @@ from harness.cli.chosen import run_named, settings_for
 from harness.cli.output import fail, say, short, show
 from harness.errors import SetupError, StoreError
 from harness.options import taken
-from harness.records.baseline import MAX_RUNS, Baseline, accepted, key_of
+from harness.records.baseline import Baseline, key_of
 from harness.records.baseline_files import (
     baseline_path,
+    check_place,
     find_baseline,
     list_baselines,
     read_baseline,
@@ -21,9 +22,10 @@ from harness.records.baseline_files import (
 from harness.records.files import now, readable_runs
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
+from harness.report.quantities import depth_label, percent
 from harness.report.text import plain_table
 from harness.settings import Settings
-from harness.verdicts.acceptance import Change, changes, objections
+from harness.verdicts.acceptance import Change, Update, changes, update
 
 
 @click.group()
@@ -36,7 +38,7 @@ def baseline() -> None:
 @taken("results", "baselines", "profile")
 @click.option("--add", is_flag=True, help="Keep the accepted runs and add these to them.")
 @click.option("--force", is_flag=True, help="Accept despite objections; needs --reason.")
-@click.option("--reason", help="Why; kept in the baseline file.")
+@click.option("--reason", help="Why; kept in the baseline file. Says that worse cells are meant.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def baseline_update(
     runs: tuple[str, ...],
@@ -48,7 +50,9 @@ def baseline_update(
 ) -> None:
     """Accept RUNS (ids or files; by default the newest run and the one before it with its key).
 
-    Refused unless at least two runs agree within the band, and under CI.
+    Cells that are steady are accepted, the others stay out and are named. Refused under CI, from a
+    single run, and where a cell gets worse by more than the band, unless --reason says that it is
+    meant; the level accepted first (the anchor) counts, too.
     """
     settings = settings_for(options)
     if os.environ.get("CI", "").lower() in ("1", "true") and not dry_run:
@@ -59,30 +63,59 @@ def baseline_update(
     if force and not reason:
         raise SetupError("--force needs --reason TEXT, which is kept in the baseline file")
     records = _chosen(runs, settings)
-    bands = {name: settings.band_of(name) for name in METRICS}
-    key = key_of(records[-1].header)
-    old = find_baseline(settings.baselines, key)
-    known = {run.run_id for run in old.runs} if old is not None and add else set()
-    fresh = [r for r in records if r.header.run_id not in known]
-    faults = objections(fresh, bands)
-    if add and old is not None and len(fresh) == 1:
-        faults = [f for f in faults if not f.startswith("1 run given")]
-    kept = old.runs if add and old is not None else ()
-    new = Baseline(key=key, runs=(*kept, *(accepted(r, now(), reason) for r in fresh))[-MAX_RUNS:])
-    _show_changes(changes(old, new), old is None)
-    if faults and not force:
-        for fault in faults:
-            say(f"objection: {fault}")
+    old = find_baseline(settings.baselines, key_of(records[-1].header))
+    found = update(
+        records,
+        old,
+        {name: settings.band_of(name) for name in METRICS},
+        accepted_at=now(),
+        add=add,
+        reason=reason,
+        force=force,
+    )
+    _show_changes(found.changes, old is None)
+    for said in found.left_out:
+        say(f"stays out: {said}")
+    _refuse(found, reason=reason, force=force)
+    if dry_run:
+        say(f"{_answer(found, old)}; nothing written (--dry-run)")
+        return
+    path = write_baseline(settings.baselines, found.baseline)
+    say(f"accepted {', '.join(r.header.run_id for r in records)} into {short(path)}")
+    say("next: commit it with git")
+    say(_answer(found, old))
+
+
+def _refuse(found: Update, *, reason: str | None, force: bool) -> None:
+    standing = [*found.impossible, *(() if force else found.objections)]
+    for said in standing:
+        say(f"objection: {said}")
+    if found.impossible:
+        fail("not accepted; that cannot be overridden, choose other runs")
+    if standing:
         fail(
             "not accepted; mend the above, choose other runs, or use --force --reason TEXT if you "
             "know better"
         )
-    if dry_run:
-        say("nothing written (--dry-run)")
-        return
-    path = write_baseline(settings.baselines, new)
-    say(f"accepted {', '.join(r.header.run_id for r in fresh)} into {short(path)}")
-    say("next: commit it with git")
+    if found.worse and not reason:
+        fail(
+            f"not accepted: {len(found.worse)} cells would get worse: {'; '.join(found.worse)}; "
+            "if that is meant, repeat with --reason TEXT, which is kept in the baseline file"
+        )
+
+
+def _answer(found: Update, old: Baseline | None) -> str:
+    """What an update comes to, in one sentence."""
+    cells = [c for c in found.changes if c.after is not None]
+    lost = [
+        f"{c.metric.label} {depth_label(c.depth)} {percent(c.share or 0.0, 0)}" for c in found.lost
+    ]
+    named = f": {', '.join(lost[:4])}{', …' if len(lost) > 4 else ''}" if lost else ""
+    worse = f"{len(lost) or 'none'} of {len(cells)} cells {'get' if lost else 'gets'} worse{named}"
+    then, now = len(old.runs) if old is not None else 0, len(found.baseline.runs)
+    came = f"{then} runs replaced by {now}" if then else f"{now} runs accepted"
+    gone = [c for c in found.changes if c.after is None]
+    return "; ".join([worse, came, *([f"{len(gone)} cells leave the baseline"] if gone else [])])
 
 
 @baseline.command("list")
@@ -95,13 +128,14 @@ def baseline_list(**options: object) -> None:
         for _, r in readable_runs(settings.results)
     }
     table = plain_table("machine class", "model", "configuration", "runs", "depths", "used")
-    empty = True
-    for path in list_baselines(settings.baselines):
-        empty = False
+    paths, broken = list(list_baselines(settings.baselines)), 0
+    for path in paths:
         try:
             found = read_baseline(path)
+            check_place(settings.baselines, path, found)
         except StoreError as error:
             say(f"unusable: {error}")
+            broken += 1
             continue
         depths = sorted({d for run in found.runs for d in run.cells})
         table.add_row(
@@ -112,13 +146,15 @@ def baseline_list(**options: object) -> None:
             ", ".join(map(str, depths)),
             "yes" if path in used else "by no run here",
         )
-    if empty:
+    if not paths:
         say(
             f"no baselines in {short(settings.baselines)}; accept two runs with "
             "`harness baseline update`"
         )
         return
     show(table)
+    if broken:
+        fail(f"{broken} of {len(paths)} baselines cannot be used; restore them with git checkout")
 
 
 @baseline.command("show")

@@ -11,7 +11,7 @@ from harness.records.pace import pooled_pace
 from harness.records.probes import ProbeScore, scores_of
 from harness.records.samples import Samples, samples_of
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_RUNS = 6
 
 
@@ -59,11 +59,16 @@ class Key(Strict):
 
 
 class Baseline(Strict):
-    """The accepted runs of one key, oldest first, at most `MAX_RUNS`."""
+    """The accepted runs of one key, oldest first, at most `MAX_RUNS`.
+
+    `anchor` holds what was accepted first, cell by cell, however often the baseline was updated
+    since; it is empty as long as `runs` are the first.
+    """
 
     schema_version: int = SCHEMA_VERSION
     key: Key
     runs: tuple[AcceptedRun, ...]
+    anchor: tuple[AcceptedRun, ...] = ()
 
     def samples(self, depth: int) -> list[Samples]:
         """Each accepted run's samples at `depth`."""

@@ -11,8 +11,11 @@ from pydantic import ValidationError
 from harness.errors import StoreError
 from harness.records.baseline import SCHEMA_VERSION, Baseline, Key
 from harness.records.files import replace_whole
+from harness.records.samples import impossible_samples
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda body: {**body, "schema_version": 2},  # no needles, no anchor: both may be absent
+}
 """Steps from one schema version to the next, by the version they start from."""
 
 
@@ -28,7 +31,26 @@ def find_baseline(root: Path, key: Key) -> Baseline | None:
         StoreError: there is one, but it cannot be used; the sentence says why.
     """
     path = baseline_path(root, key)
-    return read_baseline(path) if path.exists() else None
+    if not path.exists():
+        return None
+    found = read_baseline(path)
+    check_place(root, path, found)
+    return found
+
+
+def check_place(root: Path, path: Path, baseline: Baseline) -> None:
+    """A baseline is where its own key puts it; one that was moved or edited is used for nothing.
+
+    Raises:
+        StoreError: its content is of another key than its name.
+    """
+    right = baseline_path(root, baseline.key)
+    if path != right:
+        raise StoreError(
+            f"the baseline {path} says that it is of {baseline.key.model} on "
+            f"{baseline.key.machine_class} as {right.stem}: it was moved or edited; restore it "
+            "with git checkout, or delete it and accept new runs"
+        )
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -48,7 +70,7 @@ def read_baseline(path: Path) -> Baseline:
         )
     try:
         body = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(
             f"the baseline {path} is not valid JSON ({error}); restore it with git checkout, or "
             "delete it and accept new runs"
@@ -58,7 +80,7 @@ def read_baseline(path: Path) -> Baseline:
 
 def _validated(path: Path, body: object) -> Baseline:
     version = body.get("schema_version") if isinstance(body, dict) else None
-    if not isinstance(body, dict) or not isinstance(version, int):
+    if not isinstance(body, dict) or type(version) is not int:
         raise StoreError(
             f"{path} is not a baseline: it has no schema_version; delete or restore it"
         )
@@ -77,14 +99,23 @@ def _validated(path: Path, body: object) -> Baseline:
         body = step(body)
         version = body["schema_version"]
     try:
-        return Baseline.model_validate(body)
+        found = Baseline.model_validate(body)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(p) for p in fault["loc"])
-        raise StoreError(
-            f"the baseline {path} is broken at {where}: {fault['msg']}; restore it with git "
-            "checkout, or delete it and accept new runs"
-        ) from error
+        raise _broken(path, f"at {where}: {fault['msg']}") from error
+    for run in (*found.runs, *found.anchor):
+        for depth, samples in run.cells.items():
+            if why := impossible_samples(samples):
+                raise _broken(path, f"in run {run.run_id} at {depth}: {why}")
+    return found
+
+
+def _broken(path: Path, how: str) -> StoreError:
+    return StoreError(
+        f"the baseline {path} is broken {how}; restore it with git checkout, or delete it and "
+        "accept new runs"
+    )
 
 
 def write_baseline(root: Path, baseline: Baseline) -> Path:
@@ -104,7 +135,7 @@ def list_baselines(root: Path) -> Iterator[Path]:
 
 def _rendered(baseline: Baseline) -> str:
     body = baseline.model_dump(mode="json", exclude_defaults=False)
-    for run in body["runs"]:
+    for run in (*body["runs"], *body["anchor"]):
         for cell in run["cells"].values():
             cell["chunks"] = [_rounded(c) for c in cell["chunks"]]
             for name in ("prefill_tok_s", "generation_tok_s", "ttft_ms", "memory_gib"):

@@ -9,9 +9,10 @@ A run that was cut short and resumed goes on in the same file, after an `Event` 
 stretch is a *sitting*, with controls of its own. Of a rung measured twice the last line counts.
 """
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
@@ -247,7 +248,7 @@ class Header(Strict):
     """
 
     kind: Literal["header"] = "header"
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = Field(SCHEMA_VERSION, strict=True, ge=1)
     run_id: str
     started_at: str
     harness_version: str
@@ -259,6 +260,12 @@ class Header(Strict):
     profile: str | None = None
     matrix: str | None = None
     arm: str | None = None
+
+    @field_validator("started_at")
+    @classmethod
+    def _a_time(cls, value: str) -> str:
+        datetime.fromisoformat(value)  # its error says what is wrong with it
+        return value
 
 
 class Control(Strict):

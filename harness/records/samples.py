@@ -95,6 +95,33 @@ def values_of(metric: Metric, samples: Samples) -> tuple[float, ...]:
     return by_metric[metric.name]
 
 
+def without(metric: Metric, samples: Samples) -> Samples:
+    """The samples without those of one metric."""
+    fields = {
+        PREFILL.name: ("chunks", "prefill_tok_s", "cold_ttft_ms"),
+        GENERATION.name: ("generation_tok_s",),
+        TTFT.name: ("ttft_ms",),
+        MEMORY.name: ("memory_gib",),
+        RETRIEVAL.name: ("retrieval", "needles"),
+    }
+    empty = Samples()
+    return samples.model_copy(update={f: getattr(empty, f) for f in fields[metric.name]})
+
+
+def impossible_samples(samples: Samples) -> str | None:
+    """What in accepted samples cannot be, in words: they can be edited by hand."""
+    for name in ("prefill_tok_s", "generation_tok_s", "ttft_ms", "memory_gib"):
+        if any(value <= 0.0 for value in getattr(samples, name)):
+            return f"{name} holds a value that is not above zero"
+    if any(c.ms <= 0.0 or not 0 <= c.start_tokens < c.end_tokens for c in samples.chunks):
+        return "a batch of its curve has no tokens or no time"
+    right, asked, controls_right, controls = samples.retrieval
+    pairs = [(right, asked), (controls_right, controls), *samples.needles]
+    if any(not 0 <= some <= of for some, of in pairs) or any(not of for _, of in samples.needles):
+        return "more answers are right than were asked for"
+    return None
+
+
 def _warm_asks(rung: Rung) -> Sequence[AskRecord]:
     """Asks about a document already read: by the server's counts, else by its times."""
     if any(ask.new_tokens is not None for ask in rung.asks):

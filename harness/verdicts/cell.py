@@ -15,6 +15,8 @@ NEXT_STEPS: dict[str, str] = {
     "no_samples": "accept runs measured on a quiet machine with `harness baseline update`",
     "regressed": "run it again to confirm; if the change is meant, accept it with "
     "`harness baseline update`",
+    "anchor": "find what changed since then (`harness history`); if the level is meant, accept it "
+    "with `harness baseline update --reason TEXT`",
     "improved": "if it stays, accept it with `harness baseline update`, so that its loss is seen",
     "noise": "run it again on a quiet machine, or accept more baseline runs",
     "too_few": "raise --repeats, lower the server's -b for a finer curve, or run it again",

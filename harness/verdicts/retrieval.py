@@ -33,7 +33,7 @@ def judge_retrieval(rungs: Sequence[Rung], baseline: Baseline | None) -> dict[in
     runs = {d: baseline.samples(d) if baseline is not None else [] for d in mine}
     cells = {r.depth: _answered(r, mine[r.depth], runs[r.depth], baseline) for r in rungs}
     open_ = [depth for depth, cell in cells.items() if cell.outcome == "PASS"]
-    sides = [(_needles([mine[depth]]), _needles(runs[depth])) for depth in open_]
+    sides = [(needles_of([mine[depth]]), needles_of(runs[depth])) for depth in open_]
     for depth, side, found in zip(open_, sides, decide_needles(sides), strict=True):
         cells[depth] = _decided(cells[depth], mine[depth], runs[depth], side, found)
     return cells
@@ -98,7 +98,7 @@ def _decided(
     return replace(cell, outcome=found.decision, code=outcome_code)
 
 
-def _needles(runs: Sequence[Samples]) -> list[tuple[int, int]]:
+def needles_of(runs: Sequence[Samples]) -> list[tuple[int, int]]:
     """The needles of runs; of one accepted before they were kept, as many as its answers are of.
 
     Its answers are taken to be alike in every order, which claims the least.

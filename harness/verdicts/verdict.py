@@ -4,7 +4,7 @@ A pure function of what was recorded: a run on disk can be judged again with ano
 cell says never exceeds what its samples show.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -13,6 +13,7 @@ from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
 from harness.records.outcomes import OUTCOMES, Outcome, worst
 from harness.records.samples import Samples, disturbances, samples_of, values_of
+from harness.verdicts.anchor import anchor_of, held_against_anchor
 from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline, unfinished
 from harness.verdicts.curve import curve_estimate, decide_curve
 from harness.verdicts.drift import Drift, could_explain, drifts_of
@@ -77,12 +78,10 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
         for depth in record.header.plan.depths
         if (rung := record.rung(depth) or never_reached(record, depth)) is not None
     ]
-    answers = judge_retrieval(rungs, every)
-    cells = [
-        cell
-        for rung in rungs
-        for cell in _rung_cells(record, rung, answers[rung.depth], baseline, bands)
-    ]
+    cells = _against(record, rungs, every, baseline, bands)
+    if (anchor := anchor_of(every)) is not None:
+        first = _against(record, rungs, anchor, anchor, bands)
+        cells = held_against_anchor(cells, first, anchor, bands)
     cells = hold_run_level(cells)
     if baseline is not None:
         paces = off_pace(record, [run.pace for run in baseline.runs], bands[PREFILL.name])
@@ -92,7 +91,8 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     moved = {cell.depth: drifts_of(record, cell.depth, bands) for cell in cells}
     cells = [_unless_steady(cell, record, moved[cell.depth], bands) for cell in cells]
     steadiness = tuple(dict.fromkeys(drift for found in moved.values() for drift in found))
-    return RunVerdict(tuple(cells), steadiness, differences(record, every))
+    said = (*differences(record, every), *_missing(record))
+    return RunVerdict(tuple(cells), steadiness, said)
 
 
 def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[str]:
@@ -145,11 +145,34 @@ def differences(record: RunRecord, baseline: Baseline | None) -> tuple[str, ...]
     )
 
 
+def _missing(record: RunRecord) -> Iterator[str]:
+    """Rungs that a run planned, and that its record does not have though it came to its end."""
+    if record.footer is not None and record.footer.complete and record.rungs:
+        for depth in record.header.plan.depths:
+            if record.rung(depth) is None:
+                yield f"rung {depth}: planned, and not in the record"
+
+
 def _shown(value: object) -> str:
     return "not given" if value is None else str(value)
 
 
 # -- cells of one rung ----------------------------------------------------------------------
+
+
+def _against(
+    record: RunRecord,
+    rungs: Sequence[Rung],
+    every: Baseline | None,
+    baseline: Baseline | None,
+    bands: Bands,
+) -> list[CellVerdict]:
+    answers = judge_retrieval(rungs, every)
+    return [
+        cell
+        for rung in rungs
+        for cell in _rung_cells(record, rung, answers[rung.depth], baseline, bands)
+    ]
 
 
 def _rung_cells(

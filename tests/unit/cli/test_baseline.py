@@ -26,7 +26,9 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def measured(repo: Path, run_id: str, rungs: Sequence[Rung] | None = None) -> None:
     """Put a complete run into the results folder."""
     rungs = [rung(2048)] if rungs is None else rungs
-    recorder = Recorder(repo / "results", header(tuple(r.depth for r in rungs), run_id))
+    begun = header(tuple(r.depth for r in rungs), run_id)
+    at = f"2026-01-01T00:00:{sum(map(ord, run_id)) % 60:02d}+00:00"  # no two are copies
+    recorder = Recorder(repo / "results", begun.model_copy(update={"started_at": at}))
     for one in rungs:
         recorder.append(one)
     recorder.append(Footer(ended_at="now", complete=True, prefilled_tokens=1, elapsed_s=1.0))
@@ -47,13 +49,16 @@ def test_two_runs_that_agree_are_accepted(repo: Path) -> None:
     assert [r.run_id for r in accepted.runs] == ["20260101-000001-a", "20260101-000002-b"]
 
 
-def test_runs_that_disagree_are_refused_with_the_numbers(repo: Path) -> None:
+def test_a_cell_in_which_runs_disagree_stays_out_with_the_numbers(repo: Path) -> None:
     measured(repo, "20260101-000001-a")
     measured(repo, "20260101-000002-b", [rung(2048, prefill_tok_s=600.0)])
     done = harness("baseline", "update")
-    assert done.exit_code == 3
-    assert "prefill at 2048 differs by 66.7%" in done.output
-    assert not list(list_baselines(repo / "baselines"))
+    assert done.exit_code == 0
+    assert "stays out: prefill at 2048 differs by 66.7%" in done.output
+    steady = find_baseline(repo / "baselines", key_of(header((2048,))))
+    assert steady is not None
+    assert [bool(run.cells[2048].prefill_tok_s) for run in steady.runs] == [False, False]
+    assert [bool(run.cells[2048].generation_tok_s) for run in steady.runs] == [True, True]
     forced = harness("baseline", "update", "--force")
     assert forced.exit_code == 3
     assert "--force needs --reason" in forced.output
@@ -87,7 +92,7 @@ def test_invalid_answers_are_never_accepted(repo: Path) -> None:
     assert "retrieval at 2048 is INVALID" in done.output
 
 
-def test_a_run_disturbed_throughout_is_not_accepted(repo: Path) -> None:
+def test_a_cell_disturbed_throughout_stays_out(repo: Path) -> None:
     calm = rung(2048)
     busy = calm.model_copy(
         update={
@@ -100,9 +105,9 @@ def test_a_run_disturbed_throughout_is_not_accepted(repo: Path) -> None:
     measured(repo, "20260101-000001-a", [busy])
     measured(repo, "20260101-000002-b", [calm])
     done = harness("baseline", "update")
-    assert done.exit_code == 3
-    assert "generation at 2048 was measured only while others used the machine" in done.output
-    harness("baseline", "update", "--force", "--reason", "x", "20260101-000001-a")
+    assert done.exit_code == 0
+    assert "generation at 2048 of run 20260101-000001-a: measured only while" in done.output
+    assert "generation at 2048 was measured by one run only" in done.output
     assert "the accepted runs have no undisturbed sample of it" in harness("judge").output
 
 
@@ -209,7 +214,7 @@ def test_an_id_that_fits_several_runs(repo: Path) -> None:
     assert "fits 2 runs" in harness("judge", "20260101").output
 
 
-def test_a_run_whose_server_leaks_is_not_accepted(repo: Path) -> None:
+def test_the_memory_of_a_server_that_leaks_stays_out(repo: Path) -> None:
     samples = tuple(
         MemorySample(
             rss_bytes=4 * GIB, rss_anon_bytes=GIB + i * 128 * 3_300_000, generated_tokens=i * 128
@@ -220,6 +225,130 @@ def test_a_run_whose_server_leaks_is_not_accepted(repo: Path) -> None:
     measured(repo, "20260101-000001-a", [leaking])
     measured(repo, "20260101-000002-b", [leaking])
     done = harness("baseline", "update")
+    assert done.exit_code == 0
+    assert "stays out: server memory at 2048 of run 20260101-000001-a: the server's" in done.output
+
+
+# -- what an update must not do unseen --------------------------------------------------------
+
+
+def slower(by: float) -> list[Rung]:
+    return [
+        rung(
+            2048,
+            prefill_tok_s=1000.0 * by,
+            generation_tok_s=[rate * by for rate in (100.0, 101.0, 99.0)],
+            ttft_ms=[ms / by for ms in (50.0, 51.0, 49.0)],
+        )
+    ]
+
+
+def test_a_run_counts_once(repo: Path) -> None:
+    measured(repo, "20260101-000001-a")
+    done = harness("baseline", "update", "000001-a", "000001-a", "--force", "--reason", "x")
     assert done.exit_code == 3
-    assert "server memory at 2048 is LEAK" in done.output
+    assert "is given twice or accepted already; a run counts once" in done.output
+    text = (repo / "results" / "20260101-000001-a.jsonl").read_text(encoding="utf-8")
+    copy = repo / "results" / "20260101-000002-b.jsonl"
+    copy.write_text(text.replace("20260101-000001-a", "20260101-000002-b"), encoding="utf-8")
+    done = harness("baseline", "update")
+    assert done.exit_code == 3
+    assert "are copies of one run" in done.output
     assert not list(list_baselines(repo / "baselines"))
+
+
+def test_a_regressed_run_is_not_added_without_a_word(repo: Path) -> None:
+    """Cases 78 and B2: it would blind all later verdicts."""
+    for name in ("1-a", "2-b"):
+        measured(repo, f"20260101-00000{name}")
+    harness("baseline", "update")
+    measured(repo, "20260101-000003-c", slower(0.7))
+    done = harness("baseline", "update", "--add", "000003-c")
+    assert done.exit_code == 3
+    assert "stays out: generation at 2048 differs by" in done.output
+    assert "generation at 2048 -30.0% against the baseline" in done.output
+    done = harness("baseline", "update", "--add", "000003-c", "--reason", "try it")
+    assert done.exit_code == 0
+    assert "stays out: generation at 2048 differs by" in done.output
+    measured(repo, "20260101-000004-d", slower(0.7))
+    assert harness("judge").exit_code == 1
+
+
+def test_worse_cells_must_be_meant(repo: Path) -> None:
+    for name in ("1-a", "2-b", "3-c"):
+        measured(repo, f"20260101-00000{name}")
+    harness("baseline", "update", "1-a", "2-b", "3-c")
+    for name in ("4-d", "5-e"):
+        measured(repo, f"20260101-00000{name}", slower(0.6))
+    done = harness("baseline", "update")
+    assert done.exit_code == 3
+    assert "3 cells would get worse" not in done.output  # also against the anchor, named once
+    assert "generation at 2048 -40.0% against the baseline" in done.output
+    assert harness("judge").exit_code == 1
+    done = harness("baseline", "update", "--reason", "the fan is broken")
+    assert done.exit_code == 0, done.output
+    last = done.output.splitlines()[-1]
+    assert "3 of 5 cells get worse" in last
+    assert "3 runs replaced by 2" in last
+    assert harness("judge").exit_code == 0
+
+
+def test_force_accepts_no_impossibility(repo: Path) -> None:
+    fast = rung(2048)
+    fast = fast.model_copy(
+        update={
+            "generations": tuple(
+                g.model_copy(update={"server_ms": 0.064}) for g in fast.generations
+            )
+        }
+    )
+    for name in ("1-a", "2-b"):
+        measured(repo, f"20260101-00000{name}", [fast])
+    done = harness("baseline", "update", "--force", "--reason", "it is so fast")
+    assert done.exit_code == 0
+    assert "stays out: generation at 2048" in done.output
+    accepted = find_baseline(repo / "baselines", key_of(header((2048,))))
+    assert accepted is not None
+    assert not accepted.runs[0].cells[2048].generation_tok_s
+
+
+def test_a_creep_is_named_against_the_anchor(repo: Path) -> None:
+    """Cases 79 and B5: 2.5 % a night, every night accepted."""
+    for night in range(1, 8):
+        measured(repo, f"20260101-0000{night:02d}-a", slower(0.975 ** (night - 1)))
+        judged = harness("judge")
+        if judged.exit_code == 1:
+            break
+        if night > 1:
+            assert harness("baseline", "update").exit_code == 0
+    assert 0.975 ** (night - 1) == pytest.approx(0.88, abs=0.02)
+    said = " ".join(judged.output.split())
+    assert "since 2026-01-01 (build b1), accepted little by little" in said
+    measured(repo, "20260101-000008-a", slower(0.86))
+    refused = harness("baseline", "update")
+    assert refused.exit_code == 3
+    assert "against the first accepted run of 2026-01-01 (build b1)" in refused.output
+    assert harness("baseline", "update", "--reason", "meant").exit_code == 0
+    assert harness("judge").exit_code == 0
+
+
+def test_a_broken_baseline_makes_the_list_fail(repo: Path) -> None:
+    for name in ("1-a", "2-b"):
+        measured(repo, f"20260101-00000{name}")
+    harness("baseline", "update")
+    (path,) = list_baselines(repo / "baselines")
+    path.write_text("{", encoding="utf-8")
+    done = harness("baseline", "list")
+    assert done.exit_code == 3
+    assert "1 of 1 baselines cannot be used" in done.output
+
+
+def test_a_planned_rung_that_is_missing_is_said(repo: Path) -> None:
+    for name in ("1-a", "2-b"):
+        measured(repo, f"20260101-00000{name}")
+    harness("baseline", "update")
+    recorder = Recorder(repo / "results", header((2048, 8192), "20260101-000009-z"))
+    recorder.append(rung(2048))
+    recorder.append(Footer(ended_at="now", complete=True, prefilled_tokens=1, elapsed_s=1.0))
+    recorder.close()
+    assert "rung 8192: planned, and not in the record" in harness("judge", "000009-z").output

@@ -67,6 +67,8 @@ def test_another_key_has_another_file(tmp_path: Path) -> None:
         ("[]", "is not a baseline"),
         ('{"schema_version": 0}', "cannot be migrated"),
         ('{"schema_version": "1"}', "has no schema_version"),
+        ('{"schema_version": true}', "has no schema_version"),
+        ("[" * 100_000, "is not valid JSON"),
     ],
 )
 def test_unusable_files_are_refused_in_one_sentence(tmp_path: Path, text: str, says: str) -> None:
@@ -86,6 +88,45 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, bad: str) -> None:
         baselines.read_baseline(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("retrieval", [20, 15, 3, 3], "more answers are right than were asked for"),
+        ("needles", [[4, 3]], "more answers are right than were asked for"),
+        ("generation_tok_s", [-5, 100], "generation_tok_s holds a value that is not above zero"),
+        ("ttft_ms", [0.0], "ttft_ms holds a value that is not above zero"),
+        ("chunks", [{"start_tokens": 5, "end_tokens": 5, "ms": 1.0}], "no tokens or no time"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(
+    tmp_path: Path, name: str, value: object, says: str
+) -> None:
+    path = baselines.write_baseline(tmp_path, some_baseline())
+    body = json.loads(path.read_text(encoding="utf-8"))
+    body["runs"][0]["cells"]["2048"][name] = value
+    path.write_text(json.dumps(body), encoding="utf-8")
+    with pytest.raises(StoreError, match=says):
+        baselines.read_baseline(path)
+
+
+def test_a_baseline_of_another_key_is_not_used(tmp_path: Path) -> None:
+    path = baselines.write_baseline(tmp_path, some_baseline())
+    body = json.loads(path.read_text(encoding="utf-8"))
+    body["key"]["config"]["cache_type_k"] = "q4_0"
+    path.write_text(json.dumps(body), encoding="utf-8")
+    with pytest.raises(StoreError, match="it was moved or edited"):
+        baselines.find_baseline(tmp_path, KEY)
+
+
+def test_a_baseline_of_schema_1_is_read(tmp_path: Path) -> None:
+    path = baselines.write_baseline(tmp_path, some_baseline())
+    body = json.loads(path.read_text(encoding="utf-8"))
+    body["schema_version"] = 1
+    del body["anchor"], body["runs"][0]["cells"]["2048"]["needles"]
+    path.write_text(json.dumps(body), encoding="utf-8")
+    assert baselines.read_baseline(path).anchor == ()
+
+
 def test_an_older_schema_is_migrated_step_by_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +142,7 @@ def test_an_older_schema_is_migrated_step_by_step(
         renamed = {k: v for k, v in old.items() if k != "accepted"}
         return {**renamed, "runs": old["accepted"], "schema_version": 1}
 
-    monkeypatch.setattr(baselines, "MIGRATIONS", {-1: step, 0: rename})
+    monkeypatch.setattr(baselines, "MIGRATIONS", {**baselines.MIGRATIONS, -1: step, 0: rename})
     path.write_text(json.dumps(body), encoding="utf-8")
     assert len(baselines.read_baseline(path).runs) == 2
 

@@ -12,7 +12,7 @@ from harness.records.metrics import METRICS
 from harness.records.probes import CellResult, Matrix, ProbeScore, matrix_of, scores_of
 from harness.report.heatmap_text import heatmap_lines
 from harness.settings import Settings, load
-from harness.verdicts.acceptance import objections
+from harness.verdicts.acceptance import update
 from harness.verdicts.order_effect import scores_by_order
 from harness.verdicts.probes import judge_heatmap, judge_probe, score_heatmap
 from harness.verdicts.verdict import judge
@@ -312,5 +312,5 @@ def test_a_control_that_failed_when_accepted_may_fail_again(
 
 def test_a_run_without_a_ladder_is_no_baseline() -> None:
     bare = made.record(made.rung()).model_copy(update={"rungs": ()})
-    found = objections([bare, bare], dict.fromkeys(METRICS, 0.1))
-    assert any("measured no rung" in objection for objection in found)
+    found = update([bare, bare], None, dict.fromkeys(METRICS, 0.1), accepted_at="now")
+    assert any("measured no rung" in said for said in found.impossible)

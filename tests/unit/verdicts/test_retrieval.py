@@ -31,14 +31,14 @@ def decided(now: Sequence[int], base: int, *, runs: int = 2) -> list[str]:
     return [found.decision for found in decide_needles(sides)]
 
 
-@pytest.mark.parametrize("rungs", [1, 2, 3, 4])
-@pytest.mark.parametrize("runs", [2, 3, 6])
+@pytest.mark.parametrize("rungs", [1, 2, 4])
+@pytest.mark.parametrize("runs", [2, 3])
 def test_of_unchanged_runs_after_an_exact_baseline_one_in_a_hundred_is_called_worse(
     rungs: int, runs: int
 ) -> None:
     """By counting all that can come: no share of right needles gives more than 1 %."""
     worst = 0.0
-    for error in (0.002 * k for k in range(1, 150)):
+    for error in (0.004 * k for k in range(1, 60)):
         chance, each = 0.0, stats.binom.pmf(range(6), 5, error)
         for lost in combinations_with_replacement(range(6), rungs):
             if "REGRESSED" in decided_once(tuple(5 - n for n in lost), runs):

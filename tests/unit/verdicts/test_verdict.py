@@ -8,7 +8,7 @@ from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.lines import RESUMED, Event, Failure, Footer, MemorySample, Rung, RunRecord
 from harness.records.metrics import METRICS
 from harness.records.outcomes import Outcome
-from harness.verdicts.acceptance import objections
+from harness.verdicts.acceptance import update
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.verdict import hold_run_level, judge, undecided
 from tests.made import GIB, ask, control, pace, prefill, record, rung, server_log
@@ -255,13 +255,16 @@ def test_few_batches_are_no_few_repeats() -> None:
     assert "prefill" not in undecided(slow, two(then), BANDS)
 
 
-def test_a_run_in_which_the_machine_changed_is_not_accepted() -> None:
+def test_speeds_of_a_run_in_which_the_machine_changed_are_not_accepted() -> None:
     steady = [pace((10.0, 10.1, 9.9)), pace((10.1, 10.0, 9.8), "after"), server_log(on_gpu=False)]
     moved = [steady[0], pace((20.0, 20.1, 19.9), "after"), steady[2]]
     good, bad = record(rung(), events=steady), record(rung(), events=moved)
-    assert not any("pace" in said for said in objections([good, good], BANDS))
-    (said,) = [s for s in objections([good, bad], BANDS) if "pace" in s]
+    bad = bad.model_copy(update={"header": bad.header.model_copy(update={"run_id": "another"})})
+    found = update([good, bad], None, BANDS, accepted_at="now")
+    (said,) = [s for s in found.left_out if "pace" in s and s.startswith("generation")]
     assert "changed by a factor of 2.0" in said
+    assert not any(run.cells[2048].generation_tok_s for run in found.baseline.runs)
+    assert all(run.cells[2048].memory_gib for run in found.baseline.runs)
 
 
 def test_depth_zero_slower_than_at_depth_is_impossible() -> None:
