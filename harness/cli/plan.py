@@ -142,8 +142,10 @@ def _memory_table(memory: MemoryPlan) -> Table:
     for part in memory.parts:
         table.add_row(part.name, gib(part.size_bytes), part.source, part.device or "-")
     table.add_row("together", gib(memory.total_bytes), "", "")
-    if memory.free_bytes is not None:
-        table.add_row("free memory of the machine before", gib(memory.free_bytes), "", "")
+    for pool in memory.pools:
+        if pool.free_bytes is not None:
+            lent = " (borrowed from RAM)" if pool.borrowed else ""
+            table.add_row(f"free before: {pool.name}{lent}", gib(pool.free_bytes), pool.source, "")
     return table
 
 

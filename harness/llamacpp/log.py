@@ -6,7 +6,7 @@ devices are logged from verbosity 4 on (`-lv 4`), failures and warnings at the d
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness.llamacpp.log_patterns import PATTERNS, Reason
@@ -23,12 +23,23 @@ context, no API key on a local server."""
 _PREFIX = re.compile(r"^(?:\d+\.)+\d+ (?P<level>[DIWE]) ")
 _UNPREFIXED_WARNING = re.compile(r"\b(?:warn(?:ing)?|error|failed|fatal)\b", re.IGNORECASE)
 _SOFTWARE = re.compile(r"llvmpipe|lavapipe|swiftshader|softpipe", re.IGNORECASE)
-_HOST = re.compile(r"^(?:CPU|Host|BLAS)|_Host$|_Pinned$", re.IGNORECASE)
+_HOST = re.compile(
+    r"^(?:CPU|Host|BLAS|AMX|KleidiAI|Repack|AARCH64|HBM|SpaceMit)|_Host$|_Pinned$|_Mapped_CPU$",
+    re.IGNORECASE,
+)
+"""Buffer types of the CPU backend (`ggml-cpu`: plain, mapped, repacked, AMX, KleidiAI, high
+bandwidth memory …) and the pinned host memory of the others."""
+_GPU = re.compile(
+    r"^(?:Vulkan|CUDA|ROCm|HIP|Metal|MTL|SYCL|MUSA|CANN|OpenCL|GPUOpenCL|Adreno|WebGPU|HTP|Hexagon"
+    r"|VirtGpu)\d*",
+    re.IGNORECASE,
+)
+"""Devices by the names that llama.cpp's backends give them."""
 _BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|compute|output) buffer size\s*=\s*([\d.]+) MiB")
 _NEW_CONTEXT = re.compile(r"constructing llama_context")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _VULKAN_DEVICE = re.compile(r"ggml_vulkan: (\d+) = (.+?) \| uma")
-_DEVICE = re.compile(r"^\S* ?\s*common_param: +- (\S+) *: (.+) \((\d+) MiB, \d+ MiB free\)")
+_DEVICE = re.compile(r"^\S* ?\s*common_param: +- (\S+) *: (.+) \((\d+) MiB, (\d+) MiB free\)")
 _USING_DEVICE = re.compile(r"using device (\S+) \((.+?)\)(?: \([^()]*\))? - (\d+) MiB free")
 _FLASH = re.compile(
     r"flash attention (?:was auto, set to )?(enabled|disabled)|flash_attn\s*= (\w+)", re.IGNORECASE
@@ -65,12 +76,16 @@ class Warn:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A compute device the server listed. `is_gpu` is False for the CPU and software Vulkan."""
+    """A compute device the server listed. `is_gpu` is False for the CPU and software Vulkan.
+
+    `memory_bytes` is all of its memory, `free_bytes` what was free as the server started.
+    """
 
     name: str
     description: str
     memory_bytes: int | None
     is_gpu: bool
+    free_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +126,21 @@ class LogFindings:
     @property
     def on_gpu(self) -> bool | None:
         """Whether any weights lie on a GPU; None when the log doesn't tell."""
-        models = [b for b in self.buffers if b.use == "model"]
-        if not models:
-            return None
-        gpus = {d.name for d in self.devices if d.is_gpu}
+        models = [b for b in self.buffers if b.use == "model" and b.total_bytes > 0]
+        if any(self._is_gpu(b.device) for b in models):
+            return True
+        return None if not models or self.unknown_buffers else False
+
+    @property
+    def unknown_buffers(self) -> tuple[str, ...]:
+        """Names of buffers that hold weights in a memory that isn't known here: RAM or a GPU's."""
+        names = dict.fromkeys(b.device for b in self.buffers if b.use == "model" and b.total_bytes)
         software = {d.name for d in self.devices if not d.is_gpu}
-        return any(
-            b.total_bytes > 0
-            and (b.device in gpus or not (b.device in software or is_host(b.device)))
-            for b in models
-        )
+        return tuple(n for n in names if not (self._is_gpu(n) or n in software or is_host(n)))
+
+    def _is_gpu(self, device: str) -> bool:
+        listed = {d.name: d.is_gpu for d in self.devices}
+        return listed.get(device, _GPU.match(device) is not None and not is_host(device))
 
     def total_bytes(self, use: BufferUse) -> int | None:
         """All buffers of one use together; None when the log has none."""
@@ -230,10 +250,12 @@ class _Reading:
             self._buffers[key] = float(mib) if again else self._buffers[key] + float(mib)
         elif match := _OFFLOADED.search(text):
             self._offloaded = (int(match[1]), int(match[2]))
-        elif match := _DEVICE.search(text) or _USING_DEVICE.search(text):
-            self._add_device(match[1], match[2], int(match[3]) * MIB)
+        elif match := _DEVICE.search(text):
+            self._add_device(match[1], match[2], int(match[3]) * MIB, int(match[4]) * MIB)
+        elif match := _USING_DEVICE.search(text):
+            self._add_device(match[1], match[2], None, int(match[3]) * MIB)
         elif match := _VULKAN_DEVICE.search(text):
-            self._add_device(f"Vulkan{match[1]}", match[2], None)
+            self._add_device(f"Vulkan{match[1]}", match[2], None, None)
         elif match := _CACHE.search(text):
             self._kv_types = self._kv_types or (match[3], match[4] or match[3])
         elif match := _SETTING.search(text):
@@ -245,11 +267,16 @@ class _Reading:
             if word in ("enabled", "disabled", "1", "0"):
                 self._flash = word in ("enabled", "1")
 
-    def _add_device(self, name: str, description: str, memory_bytes: int | None) -> None:
-        known = self._devices.get(name)
-        if known is None or known.memory_bytes is None:
-            is_gpu = not (is_host(name) or _SOFTWARE.search(description))
-            self._devices[name] = Device(name, description.strip(), memory_bytes, is_gpu)
+    def _add_device(
+        self, name: str, description: str, memory_bytes: int | None, free_bytes: int | None
+    ) -> None:
+        is_gpu = not (is_host(name) or _SOFTWARE.search(description))
+        known = self._devices.get(name, Device(name, description.strip(), None, is_gpu))
+        self._devices[name] = replace(
+            known,
+            memory_bytes=known.memory_bytes or memory_bytes,
+            free_bytes=known.free_bytes if known.free_bytes is not None else free_bytes,
+        )
 
     def findings(self) -> LogFindings:
         sizes: dict[tuple[str, str], float] = {}

@@ -13,7 +13,7 @@ from typing import Any
 from harness.machine.load import GpuState
 
 _SEGMENT_SIZE, _REGISTRY_INFO, _ADAPTER_TYPE, _NODE_PERF, _ADAPTER_PERF = 3, 8, 15, 61, 62
-_SOFTWARE = 0x4
+_SOFTWARE, _INTEGRATED = 0x4, 0x20  # the second is set in machines with two kinds of GPU
 _MOST_ADAPTERS = 16
 
 
@@ -75,11 +75,17 @@ class _Perf(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """An adapter's memory, bytes: its own, and what it may borrow of the machine's."""
+    """An adapter's memory, bytes: its own, and what it may borrow of the machine's.
+
+    `luid` names it in the performance counters, `luid_0x00000000_0x0000FAD4`; `integrated` says
+    that it is a part of the processor.
+    """
 
     name: str
     dedicated_bytes: int
     shared_bytes: int
+    luid: str = ""
+    integrated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +97,15 @@ class Adapters:
     def segments(self) -> tuple[Segments, ...]:
         """Memory of each adapter, in the system's order."""
         return tuple(
-            Segments(name, sizes.dedicated, sizes.shared)
-            for handle, name in self._opened()
+            Segments(name, sizes.dedicated, sizes.shared, luid, integrated)
+            for handle, name, luid, integrated in self._opened()
             if (sizes := self._ask(handle, _SEGMENT_SIZE, _Segments())) is not None
         )
 
     def states(self) -> list[GpuState]:
         """Clocks of each adapter; an adapter that tells none is left out."""
         found = []
-        for handle, name in self._opened():
+        for handle, name, _, _ in self._opened():
             node = self._ask(handle, _NODE_PERF, _Node())
             perf = self._ask(handle, _ADAPTER_PERF, _Perf())
             core_mhz = node.hz / 1e6 if node is not None and node.hz else None
@@ -108,8 +114,11 @@ class Adapters:
                 found.append(GpuState(name, "D3DKMT", core_mhz=core_mhz, memory_mhz=memory_mhz))
         return found
 
-    def _opened(self) -> Iterator[tuple[int, str]]:
-        """Handle and name of each adapter that is no software device; closed afterwards."""
+    def _opened(self) -> Iterator[tuple[int, str, str, bool]]:
+        """Handle, name, LUID and whether it is integrated, of each adapter that is no software.
+
+        It is closed afterwards.
+        """
         infos = (_AdapterInfo * _MOST_ADAPTERS)()
         wanted = _EnumAdapters(_MOST_ADAPTERS, infos)
         if self.library.D3DKMTEnumAdapters2(ctypes.byref(wanted)) != 0:
@@ -122,7 +131,9 @@ class Adapters:
                 if kind is not None and not kind.bits & _SOFTWARE:
                     raw = bytes(registry.name) if registry is not None else b""
                     name = raw.decode("utf-16-le", "replace").partition("\0")[0]
-                    yield info.handle, name or f"adapter {info.luid_low:x}"
+                    luid = f"luid_0x{info.luid_high & 0xFFFFFFFF:08X}_0x{info.luid_low:08X}"
+                    integrated = bool(kind.bits & _INTEGRATED)
+                    yield info.handle, name or luid, luid, integrated
             finally:
                 self.library.D3DKMTCloseAdapter(ctypes.byref(handle))
 

@@ -34,7 +34,7 @@ def read_machine(
             f"machine class {machine_class!r} can't be a folder's name: use lower-case letters, "
             "digits, '.', '_' and '-', for example 'evo-x2'"
         )
-    brand = _cpu_brand()
+    brand = cpu_brand()
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     gpus = name_apu(read_gpus(), brand)
     told = read_facts() if facts is None else facts
@@ -98,7 +98,8 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", ascii_text.lower()).strip("-")
 
 
-def _cpu_brand() -> str:
+def cpu_brand() -> str:
+    """The CPU's brand as its maker writes it."""
     brand: str | None = None
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 ENGINE_USE = r"\GPU Engine(*)\Utilization Percentage"
 DEDICATED = r"\GPU Process Memory(*)\Dedicated Usage"
 SHARED = r"\GPU Process Memory(*)\Shared Usage"
+ADAPTER_DEDICATED = r"\GPU Adapter Memory(*)\Dedicated Usage"
+ADAPTER_SHARED = r"\GPU Adapter Memory(*)\Shared Usage"
 INSTALL = "install pywin32 to read Windows' GPU counters"
 
 
@@ -37,6 +39,18 @@ def process_memory(counters: Counters) -> dict[int, int] | None:
             if pid is not None:
                 used[pid] = used.get(pid, 0) + int(value)
     return used if readable else None
+
+
+def adapter_use(counters: Counters) -> dict[str, tuple[int, int]]:
+    """Dedicated and shared memory in use by anybody, bytes, by the adapter's LUID."""
+    used: dict[str, tuple[int, int]] = {}
+    for index, path in enumerate((ADAPTER_DEDICATED, ADAPTER_SHARED)):
+        for instance, value in (counters.read(path) or {}).items():
+            luid = instance.partition("_phys_")[0]
+            both = [*used.get(luid, (0, 0))]
+            both[index] += int(value)
+            used[luid] = (both[0], both[1])
+    return used
 
 
 def process_use(counters: Counters) -> dict[int, float] | None:

@@ -4,20 +4,23 @@ import os
 import shutil
 from dataclasses import dataclass
 
-import psutil
-
 from harness.llamacpp.buffers import BufferCheck
-from harness.llamacpp.flags import cache_settings
+from harness.llamacpp.flags import cache_settings, values_of
 from harness.llamacpp.log import LogFindings
 from harness.llamacpp.memory_plan import (
+    ANYWHERE,
+    GPU,
+    HOST,
     MemoryPlan,
+    Pool,
     buffer_objections,
     by_log,
     by_theory,
     gib,
-    memory_objection,
+    memory_objections,
     summed,
 )
+from harness.machine.memory_pools import MemoryPools
 from harness.machine.vulkan import VulkanDevice, vulkan_devices
 from harness.records.lines import Event
 from harness.serving.gguf_file import GgufInfo
@@ -55,7 +58,11 @@ class Preflight:
                     {"name": p.name, "bytes": p.size_bytes, "source": p.source, "device": p.device}
                     for p in self.memory.parts
                 ],
-                "free_bytes": self.memory.free_bytes,
+                "free_bytes": self.memory.room_bytes(HOST),
+                "pools": [
+                    {"name": p.name, "place": p.place, "free_bytes": p.free_bytes, "by": p.source}
+                    for p in self.memory.pools
+                ],
                 "buffers": [{"name": b.kind, "bytes": b.total_bytes} for b in self.buffers.buffers]
                 if self.buffers
                 else [],
@@ -67,8 +74,8 @@ class Preflight:
     @property
     def sentence(self) -> str:
         """The memory in one line."""
-        free = self.memory.free_bytes
-        known = f"; {gib(free)} were free" if free is not None else ""
+        free = [f"{gib(p.free_bytes)} of {p.name}" for p in self.memory.pools if p.free_bytes]
+        known = f"; {', '.join(free)} were free" if free else ""
         return f"memory: {summed(self.memory.parts) or 'not known'}{known}"
 
 
@@ -86,19 +93,26 @@ def before_start(
     """
     argv = list(settings.server_args)
     gguf, cache = served_model(settings), cache_settings(argv)
-    free_bytes = psutil.virtual_memory().available
+    pools = tuple(
+        Pool(p.name, GPU if p.gpu else HOST, p.free_bytes, p.source, p.borrowed)
+        for p in MemoryPools().read()
+    )
     limit = (
         Limit("the device (--max-buffer)", max_buffer_bytes)
         if max_buffer_bytes
         else _limit_of(_devices_of(settings))
     )
     if gguf is None:
-        return Preflight(by_theory(None, None, free_bytes), None, limit, ()), None
+        return Preflight(by_theory(None, None, pools), None, limit, ()), None
+    weights, kept = _places(settings, any(pool.place == GPU for pool in pools))
     memory = by_theory(
-        gguf.tensor_bytes, cache.theory(gguf.metadata, settings.ctx_tokens), free_bytes
+        gguf.tensor_bytes,
+        cache.theory(gguf.metadata, settings.ctx_tokens),
+        pools,
+        weights=weights,
+        cache=kept,
     )
-    short = memory_objection(memory)
-    return _with_buffers(settings, gguf, memory, limit, (short,) if short else ()), gguf
+    return _with_buffers(settings, gguf, memory, limit, memory_objections(memory)), gguf
 
 
 def after_start(
@@ -114,7 +128,7 @@ def after_start(
     `foreseen` is `before_start`'s: what was free is as of then. That the server has started shows
     that its memory was to be had.
     """
-    memory = by_log(found, foreseen.memory.free_bytes)
+    memory = by_log(found, foreseen.memory.pools)
     if not memory.parts:
         memory = foreseen.memory
     limit = foreseen.limit if max_buffer_bytes else None
@@ -138,8 +152,31 @@ def _with_buffers(
     return Preflight(memory, check, limit, (*said, *buffer_objections(check, limit.device)))
 
 
+_PARTIAL = ("--override-tensor", "--cpu-moe", "--n-cpu-moe", "--device")
+
+
+def _places(settings: Settings, has_gpu: bool) -> tuple[str, str]:
+    """Where weights and cache will lie by the flags: in RAM, on the GPU, or that can't be told."""
+    given = values_of(settings.server_args)
+    layers = given.get("--gpu-layers", "")
+    if not has_gpu or layers == "0" or not _may_use_gpu(settings):
+        return HOST, HOST
+    whole = layers == "all" or (layers.isdigit() and int(layers) >= _MORE_THAN_ANY_MODEL)
+    if not whole or any(flag in given for flag in _PARTIAL):
+        return ANYWHERE, ANYWHERE
+    off = {"--no-kv-offload", "-nkvo"}.intersection(settings.server_args)
+    return GPU, HOST if off else GPU
+
+
+_MORE_THAN_ANY_MODEL = 99
+
+
+def _may_use_gpu(settings: Settings) -> bool:
+    return bool(settings.server_bin or (settings.model and shutil.which("llama-server")))
+
+
 def _devices_of(settings: Settings) -> list[VulkanDevice]:
-    if not (settings.server_bin or (settings.model and shutil.which("llama-server"))):
+    if not _may_use_gpu(settings):
         return []
     chosen = "GGML_VK_VISIBLE_DEVICES" in os.environ
     return [device for device in vulkan_devices() if chosen or not device.software]

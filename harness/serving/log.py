@@ -72,6 +72,7 @@ def log_event(session: Session) -> Event | None:
     data: dict[str, Any] = {
         "devices": [d.name for d in found.devices],
         "on_gpu": found.on_gpu,
+        "unknown_buffers": list(found.unknown_buffers),
         "offloaded_layers": found.offloaded,
         "flash_attention": found.flash_attention,
         "kv_types": found.kv_types,

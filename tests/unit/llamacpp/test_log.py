@@ -232,3 +232,30 @@ def test_telling_lines_are_warnings_failures_and_known_patterns_in_order() -> No
         "0.00.097.104 W llama_context: n_ctx_seq (8192) < n_ctx_train (4194304)",
     ]
     assert telling(lines) == (lines[1], lines[2], lines[3])
+
+
+def holder(name: str) -> LogFindings:
+    return scan([f"load_tensors:  {name} model buffer size =   102.07 MiB"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("CPU", "CPU_Mapped", "CPU_REPACK", "CPU_KLEIDIAI", "CPU_HBM", "CPU_AARCH64", "AMX"),
+        *("Vulkan_Host", "CUDA_Host", "BLAS"),
+    ],
+)
+def test_every_buffer_type_of_the_cpu_backend_is_host(name: str) -> None:
+    assert holder(name).on_gpu is False
+    assert holder(name).unknown_buffers == ()
+
+
+@pytest.mark.parametrize("name", ["Vulkan0", "CUDA1", "ROCm0", "Metal", "MTL0", "SYCL0"])
+def test_a_gpus_buffer_is_a_gpus_also_where_no_device_was_listed(name: str) -> None:
+    assert holder(name).on_gpu is True
+
+
+def test_an_unknown_buffer_is_said_to_be_unknown() -> None:
+    found = holder("QUANTUM3")
+    assert found.on_gpu is None
+    assert found.unknown_buffers == ("QUANTUM3",)

@@ -8,12 +8,16 @@ from harness.llamacpp.flags import cache_settings
 from harness.llamacpp.kv import GIB, MIB
 from harness.llamacpp.log import scan
 from harness.llamacpp.memory_plan import (
+    ANYWHERE,
+    GPU,
+    HOST,
     CacheSettings,
+    Pool,
     buffer_objections,
     by_log,
     by_theory,
     gib,
-    memory_objection,
+    memory_objections,
     summed,
 )
 from harness.machine.vulkan import VulkanDevice, parse_vulkaninfo
@@ -58,7 +62,7 @@ def test_vulkaninfo_gives_each_devices_lesser_limit() -> None:
 
 def test_memory_by_theory_is_a_lower_bound_that_says_so() -> None:
     theory = CacheSettings(type_k="q8_0", type_v="q8_0").theory(QWEN35_2B, 4_194_304)
-    plan = by_theory(4 * GIB, theory, 10 * GIB)
+    plan = by_theory(4 * GIB, theory, ram(10))
     assert [part.name for part in plan.parts] == [
         "weights",
         "KV cache, full attention",
@@ -67,26 +71,83 @@ def test_memory_by_theory_is_a_lower_bound_that_says_so() -> None:
     assert theory.total_bytes is not None
     assert plan.total_bytes == 4 * GIB + theory.total_bytes
     assert any("compute buffers" in unknown for unknown in plan.unknown)
-    assert plan.short_bytes == plan.total_bytes - 10 * GIB
-    said = memory_objection(plan)
-    assert said is not None
-    assert "10.00 GiB of memory are free" in said
-    assert memory_objection(by_theory(4 * GIB, theory, None)) is None
-    assert memory_objection(by_theory(4 * GIB, theory, 200 * GIB)) is None
+    (said,) = memory_objections(plan)
+    assert "10.00 GiB are free there (RAM 10.00 GiB by the system)" in said
+    assert memory_objections(by_theory(4 * GIB, theory, ())) == ()
+    assert memory_objections(by_theory(4 * GIB, theory, ram(200))) == ()
+
+
+def ram(free_gib: float) -> tuple[Pool, ...]:
+    return (Pool("RAM", HOST, round(free_gib * GIB), "the system"),)
+
+
+CARD = Pool("NVIDIA GeForce RTX 4090", GPU, 24 * GIB, "NVML")
+CARVE_OUT = Pool("card1 VRAM", GPU, GIB // 2, "amdgpu")
+GTT = Pool("card1 GTT", GPU, 96 * GIB, "amdgpu", borrowed=True)
+
+
+def placed(pools: tuple[Pool, ...], weights: str, cache: str, weights_gib: int = 4):
+    theory = CacheSettings().theory(QWEN35_2B, 1_048_576)  # 12.02 GiB
+    return by_theory(weights_gib * GIB, theory, pools, weights=weights, cache=cache)
+
+
+def test_a_cache_that_fits_the_gpu_need_not_fit_the_ram() -> None:
+    assert memory_objections(placed((*ram(1), CARD), GPU, GPU)) == ()
+
+
+def test_a_card_that_is_too_small_is_objected_to_however_much_ram_there_is() -> None:
+    (said,) = memory_objections(placed((*ram(64), CARD), GPU, GPU, weights_gib=20))
+    assert said.startswith("32.02 GiB on the GPU are needed at least (weights 20.00 GiB")
+    assert "24.00 GiB are free there (NVIDIA GeForce RTX 4090 24.00 GiB by NVML)" in said
+    assert "leave layers in RAM (-ngl)" in said
+
+
+def test_a_cache_left_in_ram_is_the_rams() -> None:
+    (said,) = memory_objections(placed((*ram(4), CARD), GPU, HOST))
+    assert said.startswith("12.02 GiB of RAM are needed at least")
+
+
+@pytest.mark.parametrize(("ram_gib", "fits"), [(64, True), (8, False)])
+def test_an_apu_borrows_as_far_as_the_ram_lasts(ram_gib: int, fits: bool) -> None:
+    said = memory_objections(placed((*ram(ram_gib), CARVE_OUT, GTT), GPU, GPU))
+    assert (said == ()) is fits
+
+
+@pytest.mark.parametrize(("ram_gib", "fits"), [(16, True), (8, False)])
+def test_layers_on_either_side_need_both_together(ram_gib: int, fits: bool) -> None:
+    small = Pool("card", GPU, 4 * GIB, "NVML")
+    said = memory_objections(placed((*ram(ram_gib), small), ANYWHERE, ANYWHERE))
+    assert (said == ()) is fits
+
+
+def test_a_gpu_that_nothing_tells_of_is_said_and_not_judged() -> None:
+    plan = placed(ram(1), GPU, GPU)
+    assert memory_objections(plan) == ()
+    assert "free memory of the GPU: nothing here tells it" in plan.unknown
+
+
+def test_the_log_tells_each_devices_free_memory() -> None:
+    device = "0.0 I cmn common_param:  - Vulkan0 : NVIDIA H200 (143771 MiB, 900 MiB free)"
+    plan = by_log(scan([device, *LOG.splitlines()]), (*ram(64), CARD))
+    assert plan.needed_bytes("Vulkan0") == pytest.approx(1052.8 * MIB, abs=2**12)
+    (said,) = memory_objections(plan)
+    assert "NVIDIA H200 900.0 MiB by the server's log" in said
+    roomy = by_log(scan([device.replace(" 900", " 143139"), *LOG.splitlines()]), ram(64))
+    assert memory_objections(roomy) == ()
 
 
 def test_unreadable_sizes_are_named_and_not_zero() -> None:
-    plan = by_theory(None, None, None)
+    plan = by_theory(None, None, ())
     assert plan.parts == ()
     assert len(plan.unknown) == 3
 
 
 def test_memory_by_the_log_goes_by_device() -> None:
-    plan = by_log(scan(LOG.splitlines()), 8 * GIB)
+    plan = by_log(scan(LOG.splitlines()), ram(8))
     assert plan.total_bytes == pytest.approx(5409.35 * MIB, abs=2**12)
     assert ("KV cache", "Vulkan0") in {(p.name, p.device) for p in plan.parts}
     assert summed(plan.parts).startswith("weights 6.3 MiB, KV cache 1.00 GiB, compute buffers 4.28")
-    empty = by_log(scan(["nothing"]), None)
+    empty = by_log(scan(["nothing"]), ())
     assert empty.unknown
 
 
@@ -118,5 +179,5 @@ def test_sizes_are_in_binary_units() -> None:
 
 def test_what_theory_cannot_tell_is_handed_on() -> None:
     odd = {**QWEN35_2B, "general.architecture": "brandnew", "brandnew.block_count": 2}
-    plan = by_theory(GIB, CacheSettings().theory(odd, 8192), None)
+    plan = by_theory(GIB, CacheSettings().theory(odd, 8192), ())
     assert any("brandnew" in unknown for unknown in plan.unknown), plan.unknown

@@ -338,7 +338,9 @@ class FakeGdi:
 def test_windows_adapters_by_the_graphics_kernel() -> None:
     fake = FakeGdi()
     adapters = Adapters(fake)
-    assert adapters.segments() == (Segments("AMD Radeon 8060S", 96 << 30, 16 << 30),)
+    assert adapters.segments() == (
+        Segments("AMD Radeon 8060S", 96 << 30, 16 << 30, "luid_0x00000000_0x00000000"),
+    )
     assert adapters.states() == [
         GpuState("AMD Radeon 8060S", "D3DKMT", core_mhz=2900.0, memory_mhz=1000.0)
     ]
