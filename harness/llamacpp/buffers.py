@@ -7,7 +7,7 @@ often 2 or 4 GiB) however much memory is free. At depth three of llama.cpp's buf
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.llamacpp.kv import BLOCK_BYTES, PAD_TOKENS, padded_cells, row_bytes
+from harness.llamacpp.kv import BLOCK_BYTES, PAD_TOKENS, CacheSettings, padded_cells, row_bytes
 from harness.llamacpp.layers import Layer, Metadata, model_layers
 
 BufferKind = Literal["KQ mask", "KQ scores", "K+V scratch", "K cache of a layer"]
@@ -66,16 +66,7 @@ class BufferCheck:
 
 
 def check_buffers(
-    metadata: Metadata,
-    ctx_tokens: int,
-    limit_bytes: int,
-    *,
-    type_k: str = "f16",
-    type_v: str = "f16",
-    n_ubatch: int = 512,
-    n_parallel: int = 1,
-    kv_unified: bool = False,
-    flash_attention: bool = True,
+    metadata: Metadata, ctx_tokens: int, limit_bytes: int, cache: CacheSettings
 ) -> BufferCheck:
     """Sizes of the largest single buffers and which of them a device with this limit refuses.
 
@@ -92,16 +83,15 @@ def check_buffers(
     b10434; the scratch from a report of 2,148,532,224 bytes refused at 1,049,088 cells.
 
     Raises:
-        ValueError: an unknown cache type, or a size that is not positive.
+        ValueError: a size that is not positive.
     """
-    if min(ctx_tokens, limit_bytes, n_ubatch, n_parallel) < 1:
-        raise ValueError("context, limit, ubatch and slots must be positive")
-    for name in (type_k, type_v):
-        if name not in BLOCK_BYTES:
-            raise ValueError(f"unknown cache type {name!r}; known: {', '.join(BLOCK_BYTES)}")
+    if min(ctx_tokens, limit_bytes) < 1:
+        raise ValueError("context and limit must be positive")
+    type_k, type_v, n_ubatch = cache.type_k, cache.type_v, cache.n_ubatch
+    flash_attention = cache.flash_attention
     model = model_layers(metadata)
     layers = [layer for layer in model.main if layer.cache == "full"]
-    streams = 1 if kv_unified else n_parallel
+    streams = 1 if cache.kv_unified else cache.n_parallel
     cells = padded_cells(-(-ctx_tokens // streams))
     score_buffers = _score_buffers(layers, cells, n_ubatch, flash_attention)
     buffers = score_buffers + _cache_buffers(layers, cells, type_k, type_v, flash_attention)

@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from harness.errors import SetupError
-from harness.llamacpp.kv import BLOCK_BYTES
-from harness.llamacpp.memory_plan import CacheSettings
+from harness.llamacpp.kv import BLOCK_BYTES, CacheSettings
 
 KEY_FLAGS: dict[str, tuple[str, ...]] = {
     "ctx": ("-c", "--ctx-size"),
@@ -80,18 +79,24 @@ def key_of(argv: Sequence[str]) -> dict[str, Value]:
     return key
 
 
+DRAFTED_TOKENS = 3
+"""llama-server's default of `--spec-draft-n-max`: so many tokens can be rolled back."""
+
+
 def cache_settings(argv: Sequence[str]) -> CacheSettings:
     """What flags say of the cache, llama-server's defaults filled in.
 
     Raises:
         SetupError: an unknown cache type, or a size that is no number.
     """
-    key, given = key_of(argv), dict(pairs(argv))
+    key, given, values = key_of(argv), dict(pairs(argv)), values_of(argv)
     type_k, type_v = str(key["cache_type_k"]), str(key["cache_type_v"])
-    for name in (type_k, type_v):
+    mtp_k, mtp_v = (values.get(f"--spec-draft-type-{letter}", "f16") for letter in "kv")
+    for name in (type_k, type_v, mtp_k, mtp_v):
         if name not in BLOCK_BYTES:
             known = ", ".join(BLOCK_BYTES)
             raise SetupError(f"--server-args: {name} is no cache type; expected one of {known}")
+    speculation = str(key.get("spec_type", "")).split(",")
     switch_off = ("off", "0", "false", "disabled")
     return CacheSettings(
         type_k,
@@ -101,6 +106,12 @@ def cache_settings(argv: Sequence[str]) -> CacheSettings:
         kv_unified="kv_unified" in key,
         swa_full="--swa-full" in given,
         flash_attention=str(key.get("flash_attn")) not in switch_off,
+        speculative_mtp="draft-mtp" in speculation,
+        n_rs_seq=_count(key.get("draft_max", DRAFTED_TOKENS), "--spec-draft-n-max")
+        if any(kind.startswith("draft") for kind in speculation)
+        else 0,
+        mtp_type_k=mtp_k,
+        mtp_type_v=mtp_v,
     )
 
 

@@ -72,21 +72,42 @@ class Excess:
     bytes_per_token: float
 
 
-def kv_theory(
-    metadata: Metadata,
-    ctx_tokens: int,
-    type_k: str = "f16",
-    type_v: str = "f16",
-    *,
-    n_ubatch: int = 512,
-    n_parallel: int = 1,
-    kv_unified: bool = False,
-    swa_full: bool = False,
-    speculative_mtp: bool = False,
-    n_rs_seq: int = 0,
-    mtp_type_k: str = "f16",
-    mtp_type_v: str = "f16",
-) -> KvTheory:
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """What a server's flags say of its cache; the defaults are those of a server we start.
+
+    `speculative_mtp`: it speculates with the model's own next-token-prediction layers, whose cache
+    is of `mtp_type_k` and `mtp_type_v`; `n_rs_seq` tokens can then be rolled back.
+    """
+
+    type_k: str = "f16"
+    type_v: str = "f16"
+    n_ubatch: int = 512
+    n_parallel: int = 1
+    kv_unified: bool = False
+    swa_full: bool = False
+    flash_attention: bool = True
+    speculative_mtp: bool = False
+    n_rs_seq: int = 0
+    mtp_type_k: str = "f16"
+    mtp_type_v: str = "f16"
+
+    def __post_init__(self) -> None:
+        """Refuse what no server takes.
+
+        Raises:
+            ValueError: an unknown cache type, or a size that is not positive.
+        """
+        if min(self.n_ubatch, self.n_parallel) < 1:
+            raise ValueError(
+                f"ubatch and slots must be positive: {self.n_ubatch}, {self.n_parallel}"
+            )
+        for name in (self.type_k, self.type_v, self.mtp_type_k, self.mtp_type_v):
+            if name not in BLOCK_BYTES:
+                raise ValueError(f"unknown cache type {name!r}; known: {', '.join(BLOCK_BYTES)}")
+
+
+def kv_theory(metadata: Metadata, ctx_tokens: int, cache: CacheSettings) -> KvTheory:
     """The cache's size for a context of `ctx_tokens` shared by `n_parallel` slots.
 
     Per cached token a layer stores `head_count_kv · key_length` K elements and
@@ -104,25 +125,21 @@ def kv_theory(
     `llama-memory-recurrent.cpp`, `llama-hparams.cpp` (b11549).
 
     Raises:
-        ValueError: an unknown cache type, or a size that is not positive.
+        ValueError: a context that is not positive.
     """
-    if min(ctx_tokens, n_ubatch, n_parallel) < 1:
-        raise ValueError(
-            f"context, ubatch and slots must be positive: {ctx_tokens}, {n_ubatch}, {n_parallel}"
-        )
-    for name in (type_k, type_v, mtp_type_k, mtp_type_v):
-        if name not in BLOCK_BYTES:
-            raise ValueError(f"unknown cache type {name!r}; known: {', '.join(BLOCK_BYTES)}")
+    if ctx_tokens < 1:
+        raise ValueError(f"the context must be positive: {ctx_tokens}")
+    type_k, type_v, n_parallel = cache.type_k, cache.type_v, cache.n_parallel
     model = model_layers(metadata)
-    streams = 1 if kv_unified else n_parallel
+    streams = 1 if cache.kv_unified else n_parallel
     stream_cells = padded_cells(-(-ctx_tokens // streams))
     cells = stream_cells * streams
     if not model.layers:
         return KvTheory(cells, None, None, None, (), None, model.could_not_derive)
     window_cells = stream_cells
-    if model.window_tokens is not None and not swa_full:
-        windows = n_parallel if kv_unified else 1
-        wanted = min(stream_cells, model.window_tokens * windows + n_ubatch)
+    if model.window_tokens is not None and not cache.swa_full:
+        windows = n_parallel if cache.kv_unified else 1
+        wanted = min(stream_cells, model.window_tokens * windows + cache.n_ubatch)
         window_cells = min(stream_cells, padded_cells(wanted))
 
     full = [layer for layer in model.main if layer.cache == "full"]
@@ -134,20 +151,25 @@ def kv_theory(
     if sliding:
         parts.append(
             _cache_part(
-                "sliding window", sliding, window_cells * streams, type_k, type_v, grows=swa_full
+                "sliding window",
+                sliding,
+                window_cells * streams,
+                type_k,
+                type_v,
+                grows=cache.swa_full,
             )
         )
     if states:
         size = sum(layer.state_elements for layer in states) * STATE_BYTES
-        size *= n_parallel * (1 + n_rs_seq)
+        size *= n_parallel * (1 + cache.n_rs_seq)
         parts.append(KvPart("recurrent state", len(states), 0, size))
     mtp_layers = [layer for layer in model.mtp if layer.cache]
     mtp = (
-        _cache_part("MTP", mtp_layers, cells, mtp_type_k, mtp_type_v, grows=True)
+        _cache_part("MTP", mtp_layers, cells, cache.mtp_type_k, cache.mtp_type_v, grows=True)
         if mtp_layers
         else None
     )
-    if mtp and speculative_mtp:
+    if mtp and cache.speculative_mtp:
         parts.append(mtp)
     return KvTheory(
         cells=cells,

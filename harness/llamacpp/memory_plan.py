@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.llamacpp.buffers import BufferCheck, check_buffers
-from harness.llamacpp.kv import GIB, MIB, KvTheory, kv_theory
-from harness.llamacpp.layers import Metadata
+from harness.llamacpp.buffers import BufferCheck
+from harness.llamacpp.kv import GIB, MIB, KvTheory
 from harness.llamacpp.log import LogFindings, is_host
 
 Source = Literal["file", "theory", "log"]
@@ -18,46 +17,6 @@ _USES = {
     "compute": "compute buffers",
     "output": "output buffer",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class CacheSettings:
-    """What a server's flags say of its cache; the defaults are those of a server we start."""
-
-    type_k: str = "f16"
-    type_v: str = "f16"
-    n_ubatch: int = 512
-    n_parallel: int = 1
-    kv_unified: bool = False
-    swa_full: bool = False
-    flash_attention: bool = True
-
-    def theory(self, metadata: Metadata, ctx_tokens: int) -> KvTheory:
-        """The cache's size for a context of `ctx_tokens` in all slots together."""
-        return kv_theory(
-            metadata,
-            ctx_tokens,
-            self.type_k,
-            self.type_v,
-            n_ubatch=self.n_ubatch,
-            n_parallel=self.n_parallel,
-            kv_unified=self.kv_unified,
-            swa_full=self.swa_full,
-        )
-
-    def buffers(self, metadata: Metadata, ctx_tokens: int, limit_bytes: int) -> BufferCheck:
-        """The largest single buffers against a device's limit for one."""
-        return check_buffers(
-            metadata,
-            ctx_tokens,
-            limit_bytes,
-            type_k=self.type_k,
-            type_v=self.type_v,
-            n_ubatch=self.n_ubatch,
-            n_parallel=self.n_parallel,
-            kv_unified=self.kv_unified,
-            flash_attention=self.flash_attention,
-        )
 
 
 HOST, GPU, ANYWHERE = "host", "gpu", "host or GPU"

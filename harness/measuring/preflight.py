@@ -4,8 +4,9 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from harness.llamacpp.buffers import BufferCheck
+from harness.llamacpp.buffers import BufferCheck, check_buffers
 from harness.llamacpp.flags import cache_settings, values_of
+from harness.llamacpp.kv import kv_theory
 from harness.llamacpp.log import LogFindings
 from harness.llamacpp.memory_plan import (
     ANYWHERE,
@@ -107,7 +108,7 @@ def before_start(
     weights, kept = _places(settings, any(pool.place == GPU for pool in pools))
     memory = by_theory(
         gguf.tensor_bytes,
-        cache.theory(gguf.metadata, settings.ctx_tokens),
+        kv_theory(gguf.metadata, settings.ctx_tokens, cache),
         pools,
         weights=weights,
         cache=kept,
@@ -148,7 +149,7 @@ def _with_buffers(
     if gguf is None or limit is None:
         return Preflight(memory, None, limit, said)
     cache = cache_settings(settings.server_args)
-    check = cache.buffers(gguf.metadata, settings.ctx_tokens, limit.size_bytes)
+    check = check_buffers(gguf.metadata, settings.ctx_tokens, limit.size_bytes, cache)
     return Preflight(memory, check, limit, (*said, *buffer_objections(check, limit.device)))
 
 

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from harness.errors import ServerError
 from harness.llamacpp.flags import cache_settings
+from harness.llamacpp.kv import kv_theory
 from harness.llamacpp.layers import active_parameters
 from harness.llamacpp.log import LogFindings, scan, telling
 from harness.records.lines import Event, Failure
@@ -107,7 +108,7 @@ def _kv(session: Session, found: LogFindings) -> dict[str, Any] | None:
         return None
     cache = cache_settings(session.identity.argv)
     slots = 1 if cache.kv_unified else cache.n_parallel
-    theory = cache.theory(gguf.metadata, n_ctx * slots)
+    theory = kv_theory(gguf.metadata, n_ctx * slots, cache)
     return {
         "theory_bytes": theory.total_bytes,
         "bytes_per_token": theory.bytes_per_token,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.llamacpp.kv import MIB, kv_theory
+from harness.llamacpp.kv import MIB, CacheSettings, kv_theory
 from harness.llamacpp.log import LogFindings, scan
 from harness.serving.gguf_file import read_gguf
 from harness.serving.launch import free_port
@@ -55,7 +55,7 @@ def test_plain_attention(ctx_tokens: int, type_k: str, type_v: str) -> None:
     flags = ["-c", str(ctx_tokens), "-np", "1", "-fa", "on", "-ctk", type_k, "-ctv", type_v]
     log = log_of(random_models.REFERENCE, *flags)
     info = read_gguf(random_models.REFERENCE)
-    theory = kv_theory(info.metadata, ctx_tokens, type_k, type_v)
+    theory = kv_theory(info.metadata, ctx_tokens, CacheSettings(type_k, type_v))
     assert theory.total_bytes == pytest.approx(log.total_bytes("KV"), rel=0.01)
     assert log.kv_types == (type_k, type_v)
     assert log.settings["n_ctx"] == theory.cells
@@ -72,9 +72,8 @@ def test_windows_and_states(
     flags = ["-c", "16384", "-np", str(n_parallel), "-ub", str(n_ubatch), "-fa", "on"]
     types = ["-ctk", "q8_0", "-ctv", "q4_0"]
     log = log_of(model, *flags, *types)
-    theory = kv_theory(
-        read_gguf(model).metadata, 16_384, "q8_0", "q4_0", n_ubatch=n_ubatch, n_parallel=n_parallel
-    )
+    cache = CacheSettings("q8_0", "q4_0", n_ubatch=n_ubatch, n_parallel=n_parallel)
+    theory = kv_theory(read_gguf(model).metadata, 16_384, cache)
     assert theory.could_not_derive == ()
     states = sum(part.total_bytes for part in theory.parts if part.kind == "recurrent state")
     assert (theory.total_bytes or 0) - states == pytest.approx(log.total_bytes("KV"), rel=0.01)

@@ -1,13 +1,15 @@
 """Single buffers against a device's limit: a published 4M run's refusals, llama.cpp's own log."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.llamacpp.buffers import BufferCheck, check_buffers
-from harness.llamacpp.kv import BLOCK_BYTES, GIB, MIB
+from harness.llamacpp import buffers
+from harness.llamacpp.buffers import BufferCheck
+from harness.llamacpp.kv import BLOCK_BYTES, GIB, MIB, CacheSettings
 
 QWEN35_2B: dict[str, Any] = {
     "general.architecture": "qwen35",
@@ -29,6 +31,12 @@ REFERENCE: dict[str, Any] = {
     "llama.attention.value_length": 64,
 }
 LIMIT = 2 * GIB
+
+
+def check_buffers(
+    metadata: Mapping[str, Any], ctx: int, limit_bytes: int, **settings: Any
+) -> BufferCheck:
+    return buffers.check_buffers(metadata, ctx, limit_bytes, CacheSettings(**settings))
 
 
 def sizes(check: BufferCheck) -> dict[str, int]:

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.llamacpp.kv import BLOCK_BYTES, GIB, MIB, excess, kv_theory
+from harness.llamacpp import kv
+from harness.llamacpp.flags import cache_settings
+from harness.llamacpp.kv import BLOCK_BYTES, GIB, MIB, CacheSettings, KvTheory, excess
 from harness.llamacpp.layers import model_layers
 from harness.llamacpp.log import scan
 from harness.serving.gguf_file import read_gguf
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
+
+
+def kv_theory(
+    metadata: dict[str, Any], ctx: int, type_k: str = "f16", type_v: str = "f16", **more: Any
+) -> KvTheory:
+    return kv.kv_theory(metadata, ctx, CacheSettings(type_k, type_v, **more))
 
 
 def model(architecture: str, **keys: Any) -> dict[str, Any]:
@@ -146,9 +154,10 @@ def test_a_speculating_servers_log_mtp_cache_in_f16_and_states_to_roll_back() ->
         ssm__conv_kernel=4,
     )
     log = scan((LOGS / "b10434_mtp_v4.log").read_text(encoding="utf-8").splitlines())
-    theory = kv_theory(
-        tiny, 16_384, "q8_0", "q8_0", speculative_mtp=True, n_rs_seq=log.settings["n_rs_seq"]
-    )
+    argv = ["-ctk", "q8_0", "-ctv", "q8_0", "--spec-type", "draft-mtp"]
+    asked = cache_settings(argv)
+    assert asked.n_rs_seq == log.settings["n_rs_seq"]  # by default
+    theory = kv.kv_theory(tiny, 16_384, asked)
     sizes = {part.kind: part.total_bytes for part in theory.parts}
     assert sizes["full attention"] + sizes["MTP"] == log.total_bytes("KV")
     assert sizes["recurrent state"] == pytest.approx(log.total_bytes("RS"), abs=0.005 * MIB)

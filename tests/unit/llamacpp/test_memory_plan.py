@@ -5,13 +5,12 @@ import pytest
 from harness.errors import SetupError
 from harness.llamacpp.buffers import check_buffers
 from harness.llamacpp.flags import cache_settings
-from harness.llamacpp.kv import GIB, MIB
+from harness.llamacpp.kv import GIB, MIB, CacheSettings, kv_theory
 from harness.llamacpp.log import scan
 from harness.llamacpp.memory_plan import (
     ANYWHERE,
     GPU,
     HOST,
-    CacheSettings,
     Pool,
     buffer_objections,
     by_log,
@@ -61,7 +60,7 @@ def test_vulkaninfo_gives_each_devices_lesser_limit() -> None:
 
 
 def test_memory_by_theory_is_a_lower_bound_that_says_so() -> None:
-    theory = CacheSettings(type_k="q8_0", type_v="q8_0").theory(QWEN35_2B, 4_194_304)
+    theory = kv_theory(QWEN35_2B, 4_194_304, CacheSettings("q8_0", "q8_0"))
     plan = by_theory(4 * GIB, theory, ram(10))
     assert [part.name for part in plan.parts] == [
         "weights",
@@ -87,7 +86,7 @@ GTT = Pool("card1 GTT", GPU, 96 * GIB, "amdgpu", borrowed=True)
 
 
 def placed(pools: tuple[Pool, ...], weights: str, cache: str, weights_gib: int = 4):
-    theory = CacheSettings().theory(QWEN35_2B, 1_048_576)  # 12.02 GiB
+    theory = kv_theory(QWEN35_2B, 1_048_576, CacheSettings())  # 12.02 GiB
     return by_theory(weights_gib * GIB, theory, pools, weights=weights, cache=cache)
 
 
@@ -153,12 +152,12 @@ def test_memory_by_the_log_goes_by_device() -> None:
 
 def test_buffers_over_the_limit_come_with_what_would_fit() -> None:
     check = check_buffers(
-        QWEN35_2B, 1_048_576, 2 * GIB, type_k="q8_0", type_v="q8_0", n_ubatch=1024
+        QWEN35_2B, 1_048_576, 2 * GIB, CacheSettings("q8_0", "q8_0", n_ubatch=1024)
     )
     said = buffer_objections(check, "RADV")
     assert "KQ mask of 2.00 GiB (ubatch 1024 x 1,048,576 cells x 2 bytes)" in said[0] + said[1]
     assert said[-1].startswith("what would fit: -ub 512 makes mask and scores fit")
-    assert buffer_objections(check_buffers(QWEN35_2B, 8192, 2 * GIB), "RADV") == ()
+    assert buffer_objections(check_buffers(QWEN35_2B, 8192, 2 * GIB, CacheSettings()), "RADV") == ()
 
 
 def test_a_cache_setting_is_read_from_flags_with_the_servers_defaults() -> None:
@@ -179,5 +178,5 @@ def test_sizes_are_in_binary_units() -> None:
 
 def test_what_theory_cannot_tell_is_handed_on() -> None:
     odd = {**QWEN35_2B, "general.architecture": "brandnew", "brandnew.block_count": 2}
-    plan = by_theory(GIB, CacheSettings().theory(odd, 8192), ())
+    plan = by_theory(GIB, kv_theory(odd, 8192, CacheSettings()), ())
     assert any("brandnew" in unknown for unknown in plan.unknown), plan.unknown
