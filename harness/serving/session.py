@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -137,6 +137,47 @@ def _attach(settings: Settings, say: Say) -> Session:
     )
 
 
+# -- how it reads: one point of the prefill's curve a batch ---------------------------------
+
+
+_BATCH, _UBATCH = ("-b", "--batch-size"), ("-ub", "--ubatch-size")
+_POINTS = 4
+"""Batches that a rung's prefill needs for a verdict."""
+
+
+def batch_defaults(given: Sequence[str]) -> list[tuple[tuple[str, ...], str | None]]:
+    """`-b` and `-ub` where not given: as many points as can be, whatever the other one is.
+
+    llama.cpp reads no ubatch larger than its batch, so each follows the other.
+    """
+    batch, ubatch = (_tokens(given, names) for names in (_BATCH, _UBATCH))
+    return [
+        (_BATCH, str(max(_BATCH_TOKENS, ubatch or 0))),
+        (_UBATCH, str(min(_BATCH_TOKENS, batch or _BATCH_TOKENS))),
+    ]
+
+
+def few_points(given: Sequence[str], depths: Sequence[int]) -> str | None:
+    """What large batches take from the prefill's curve, in a sentence; `None` where enough is left.
+
+    A rung's new part is read from where the rung below ended.
+    """
+    batch = max(_tokens(given, _BATCH) or 0, _tokens(given, _UBATCH) or 0)
+    parts = zip(depths, (0, *depths), strict=False)
+    short = [str(depth) for depth, below in parts if depth - below < _POINTS * batch]
+    if not short or batch <= _BATCH_TOKENS:
+        return None
+    return (
+        f"batches of {batch} tokens leave fewer than {_POINTS} points at {', '.join(short)}: "
+        f"prefill is judged there by whole readings alone; -b {_BATCH_TOKENS} gives more"
+    )
+
+
+def _tokens(given: Sequence[str], names: tuple[str, ...]) -> int | None:
+    value = flag_value(given, *names)
+    return int(value) if value and value.isdigit() and int(value) else None
+
+
 # -- a server of ours -----------------------------------------------------------------------
 
 
@@ -167,9 +208,9 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
     if (slots := slots_folder(settings)) is not None:
         slots.mkdir(parents=True, exist_ok=True)
         defaults.append((("--slot-save-path",), f"{slots.absolute()}{os.sep}"))
-    batch_flags = ("-b", "--batch-size"), ("-ub", "--ubatch-size")
-    if not any(flag_value(given, *names) for names in batch_flags):
-        defaults += [(names, str(_BATCH_TOKENS)) for names in batch_flags]
+    defaults += batch_defaults(given)
+    if lost := few_points(given, settings.rung_depths):
+        say(lost)
     if binary:
         help_text = supported_flags(binary)
         defaults = [d for d in defaults if any(_mentions(help_text, name) for name in d[0])]
