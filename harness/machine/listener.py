@@ -2,7 +2,7 @@
 
 import contextlib
 import socket
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import psutil
 
@@ -13,9 +13,9 @@ def server_pid(url: str) -> int | None:
     `None` when the host is another machine, nothing listens there, or the system doesn't tell
     whose the socket is (another user's process, macOS without root).
     """
-    parts = urlsplit(url if "//" in url else f"//{url}")
+    parts = _parts(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    if parts.hostname is None or not _is_local(parts.hostname):
+    if not is_local(url):
         return None
     with contextlib.suppress(psutil.Error, OSError, RuntimeError):
         for connection in psutil.net_connections(kind="tcp"):
@@ -25,7 +25,17 @@ def server_pid(url: str) -> int | None:
     return None
 
 
-def _is_local(host: str) -> bool:
+def is_local(url: str) -> bool:
+    """Whether `url` points at this machine."""
+    host = _parts(url).hostname
+    return host is not None and _own_address(host)
+
+
+def _parts(url: str) -> SplitResult:
+    return urlsplit(url if "//" in url else f"//{url}")
+
+
+def _own_address(host: str) -> bool:
     own: set[str] = set()
     with contextlib.suppress(psutil.Error, OSError, RuntimeError):  # not all systems tell
         own = {a.address.partition("%")[0] for all_ in psutil.net_if_addrs().values() for a in all_}

@@ -74,7 +74,9 @@ class Sampler:
         *,
         host: Host | None = None,
         thresholds: Thresholds = DEFAULT,
+        server_known: bool = True,
     ) -> None:
+        self._server_known = server_known
         self._host = host or Host()
         self.interval_s = interval_s
         self._thresholds = thresholds
@@ -172,6 +174,8 @@ class Sampler:
     def not_watched(self) -> tuple[str, ...]:
         """What could not be watched, and so may have disturbed unseen."""
         said = ["memory bandwidth used by others: no counter is read"]
+        if not self._server_known:
+            said.append("CPU and GPU use of others: the server could not be told from them")
         if not self._host.table.sees_everyone:
             said.append("names of other users' processes: not permitted without root")
         last = self._last
@@ -227,7 +231,7 @@ class Sampler:
             return
         self._look_for_rivals(last.at_ns)
         span_s = (now.at_ns - last.at_ns) / 1e9
-        others_s = _others_s(last, now)
+        others_s = _others_s(last, now) if self._server_known else None
         allowed_s = self._thresholds.others_cpus(host.cpus) * span_s
         uses: tuple[ProcessUse, ...] = ()
         if others_s is not None and others_s > LOUD * allowed_s:
@@ -348,7 +352,7 @@ class Sampler:
             self._conditions, self._conditions_ns = self._host.conditions.read(), now_ns
 
     def _read_gpu(self, alive: set[int], now_ns: int) -> None:
-        if _due(self._gpu_ns, now_ns, self._host.gpu.every_s):
+        if self._server_known and _due(self._gpu_ns, now_ns, self._host.gpu.every_s):
             self._gpu = self._host.gpu.read(alive, self._tree.members(), self._name)
             self._gpu_ns = now_ns
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
+from harness.machine.computing import Computing
 from harness.machine.contention import busiest_gpu, busy, coverage, find, summarise
 from harness.machine.gpu_state import together
 from harness.machine.load import GpuState, Reading
@@ -58,15 +59,18 @@ def _point(
 
 
 class MachineWatcher:
-    """Watches all processes but this one and the server's tree."""
+    """Watches all processes but this one and the server's tree.
+
+    Where a server of this machine could not be told from the others, they are not judged.
+    """
 
     rest_s = 0.01
     """Reading each token of a fast generation at once takes a CPU server's cores from it (3.6 %
     spread between runs and a sixth of the speed, 2 cores)."""
 
-    def __init__(self, server_pid: int | None, sampler: Sampler | None = None) -> None:
-        exclude = () if server_pid is None else (server_pid,)
-        self._sampler = sampler or Sampler(exclude)
+    def __init__(self, server: Computing, sampler: Sampler | None = None) -> None:
+        exclude = () if server.pid is None else (server.pid,)
+        self._sampler = sampler or Sampler(exclude, server_known=server.known)
         self.start: Callable[[], None] = self._sampler.start
         self.stop: Callable[[], None] = self._sampler.stop
         self.mark: Callable[[], None] = self._sampler.mark

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from harness import __version__
 from harness.errors import ServerError, SetupError
+from harness.machine.computing import Computing, Find, find_computing
 from harness.machine.hardware import read_machine
-from harness.machine.listener import server_pid
+from harness.machine.listener import is_local, server_pid
 from harness.machine.lock import machine_lock, servers_folder
 from harness.machine.memory import MemoryProbe
 from harness.machine.watch import MachineWatcher, wait_quiet
@@ -61,13 +62,15 @@ class Campaign:
         *,
         deepest: int | None,
         probes: bool = False,
-        watch: Callable[[int | None], Watcher] = MachineWatcher,
+        watch: Callable[[Computing], Watcher] = MachineWatcher,
+        find: Find = find_computing,
     ) -> None:
         self.settings = settings
         self.fingerprint: Fingerprint = ()
         self.deepest = deepest
         self._wants_probes = probes
         self._watch = watch
+        self._find = find
         self._probes: Probes | None = None
         self._reporter = reporter
         self._stack = ExitStack()
@@ -181,10 +184,13 @@ class Campaign:
         self, recorder: Recorder, script: Script, resumption: Resumption | None
     ) -> Sitting:
         """All that what measures has in common, the watch begun."""
-        pid = self.session.pid
-        if pid is None and self.settings.server_url:
-            pid = server_pid(self.settings.server_url)
-        memory, watcher = MemoryProbe(pid), self._watch(pid)
+        url, server = self.settings.server_url, Computing(self.session.pid)
+        if server.pid is None and url and is_local(url):
+            server = self._find(
+                server_pid(url),
+                lambda: script.chat("Count.", max_tokens=64, reuse=False, ignore_eos=True),
+            )
+        memory, watcher = MemoryProbe(server.pid), self._watch(server)
         watcher.start()
         self._stack.callback(watcher.stop)
         since_ns = round(resumption.offset_s * 1e9) if resumption is not None else 0
@@ -199,6 +205,9 @@ class Campaign:
             number=resumption.sitting if resumption is not None else 1,
             origin_ns=time.perf_counter_ns() - since_ns,
         )
+        if server.sentence:
+            self._reporter.say(server.sentence)
+            sitting.event("computing", server.sentence)
         for sentence in memory.unreadable():
             sitting.event("not_read", sentence)
         return sitting

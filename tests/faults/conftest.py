@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
+from harness.machine.computing import Computing
 from harness.machine.lock import LOCK_VARIABLE
 from harness.measuring.campaign import Campaign
 from harness.records.baseline import Baseline, accepted, key_of
@@ -62,7 +63,13 @@ def measure(server: FakeServer | None, folder: Path, baselines: Path, **options:
         }
     )
     result = Result()
-    campaign = Campaign(settings, result, deepest=max(settings.rung_depths), watch=Unwatched)
+    campaign = Campaign(
+        settings,
+        result,
+        deepest=max(settings.rung_depths),
+        watch=Unwatched,
+        find=lambda listener, ask: Computing(listener),
+    )
     try:
         campaign.start()
         campaign.close_climb()
@@ -89,7 +96,7 @@ class Unwatched:
 
     rest_s = 0.0
 
-    def __init__(self, server_pid: int | None) -> None:
+    def __init__(self, server: Computing) -> None:
         pass
 
     def start(self) -> None:

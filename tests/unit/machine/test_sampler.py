@@ -317,6 +317,20 @@ def test_a_reading_holds_the_looks_at_the_gpus_since_the_one_before(machine: Mac
     assert len(asked) == 5
 
 
+def test_where_the_server_is_not_known_others_are_not_judged(machine: Machine) -> None:
+    machine.gpu = {FIREFOX: 0.9}
+    sampler = Sampler(host=machine.host(), server_known=False)
+    sampler.mark()
+    machine.now_ns += S
+    machine.table.processes[FIREFOX][2] += 1.9
+    sampler.mark()
+    (reading,) = sampler.readings()
+    assert reading.others_cpu_s is None
+    assert reading.gpu is None
+    assert find(sampler.readings(), 0, S) is None
+    assert any("could not be told from them" in said for said in sampler.not_watched())
+
+
 def test_where_no_gpu_tells_none_is_asked_again(machine: Machine) -> None:
     asked = []
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from harness.machine.computing import Computing
 from harness.machine.load import Conditions, GpuState, Reading
 from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
 from harness.records.lines import Event, GpuAt, RunRecord
@@ -59,7 +60,7 @@ def test_the_server_s_gpu_is_the_one_that_works_and_a_window_knows_its_clock() -
     ]
     watched = Watched()
     watched._readings = readings
-    watcher = MachineWatcher(None, watched)  # type: ignore[arg-type]
+    watcher = MachineWatcher(Computing(None), watched)  # type: ignore[arg-type]
     assert watcher.gpu_at(0, 2 * 10**9) == GpuAt(counter="NVML", core_mhz=1980.0, held_by=())
     assert watcher.gpu_at(2 * 10**9, 3 * 10**9) == GpuAt(
         counter="NVML", core_mhz=570.0, held_by=("idle",)
@@ -110,7 +111,7 @@ class Watched:
 
 
 def test_a_sample_that_was_hardly_watched_is_not_called_undisturbed() -> None:
-    watcher = MachineWatcher(None, Watched(0, 1, 2))  # type: ignore[arg-type]
+    watcher = MachineWatcher(Computing(None), Watched(0, 1, 2))  # type: ignore[arg-type]
     assert watcher.contention(0, 3 * 10**9) is None
     assert watcher.contention(10**9, 4 * 10**9) is None
     said = watcher.contention(2 * 10**9, 12 * 10**9)
