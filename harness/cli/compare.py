@@ -50,7 +50,7 @@ class _Bisectable(click.Command):
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @taken("profile", "ctx_tokens", "depths", "model", "server_args", "repeats", "band")
-@taken("wait_quiet_s", "results")
+@taken("wait_quiet_s", "results", "budget_s")
 @click.option(
     "--metric",
     "metrics",
@@ -69,7 +69,7 @@ class _Bisectable(click.Command):
     "--short",
     default="16K",
     show_default=True,
-    help="Rungs up to this depth are short; longer ones get one sandwich A-B-A.",
+    help="Rungs up to this depth are short; longer ones get one block, more only in --budget.",
 )
 @click.option(
     "--contended",

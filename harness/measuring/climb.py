@@ -83,12 +83,17 @@ class Runner:
     # -- phases ------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The machine's pace, short warm-up, first control, cold repeats of the short rungs."""
+        """The machine's pace, warm-up, first control, cold repeats of the short rungs between."""
         self.sitting.append(self._controls.pace("before"))
         warm = self._controls.warm_up()
-        self.sitting.append(self._controls.measure("before"))
-        if not self._script.native:
-            return
+        self._controls.look()
+        if self._script.native:
+            self._read_cold()
+        self.sitting.append(self._controls.taken("before"))
+        if self._script.native:
+            self._look_ahead(warm)
+
+    def _read_cold(self) -> None:
         for depth, repeats in self.plan.cold_repeats.items():
             if depth > self._deepest or depth in self.rungs:
                 continue
@@ -96,7 +101,7 @@ class Runner:
                 exchange = self._meter.prefill(depth, reuse=False)
                 reading = self.sitting.reading(exchange, "cold_repeat")
                 self._cold.setdefault(depth, []).append(reading)
-        self._look_ahead(warm)
+            self._controls.look()
 
     def _look_ahead(self, warm: Exchange) -> None:
         """Forecast the climb from what was read so far; refuse one that cannot fit its budget."""
@@ -139,8 +144,9 @@ class Runner:
         """Second control (A-B-A) and the record's footer."""
         stopped = self.failure is not None and self.failure.cause != "OVER_BUDGET"
         if not stopped and self.rungs:
+            self._controls.look()
             self._visit_again()
-            self.sitting.append(self._controls.measure("after"))
+            self.sitting.append(self._controls.taken("after"))
             self.sitting.append(self._controls.pace("after"))
             if self._slots is not None and self.failure is None:
                 self._slots.discard()
@@ -156,6 +162,7 @@ class Runner:
             if left_s is not None and left_s < 2 * rung.elapsed_s:
                 continue
             self._store(self._meter.visit_again(rung, GENERATIONS_AGAIN))
+            self._controls.look()
 
     def abandon(self, message: str) -> None:
         """Close the record of a run that was cut short."""

@@ -1,19 +1,30 @@
-"""Measures two arms interleaved: ABBA blocks over short rungs, a sandwich A-B-A over long ones."""
+"""Measures two arms interleaved: ABBA blocks over short rungs, fewer over long ones."""
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import SetupError
+from harness.llamacpp.cost import PrefillWatch, guess
+from harness.llamacpp.forecast import duration
 from harness.measuring.campaign import Campaign, hold_machine
 from harness.measuring.reporter import Reporter
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.serving.session import binary_of, open_session, served_model
 from harness.settings import Settings
-from harness.verdicts.compare import BLOCK, SANDWICH, Compared, Side, Visit, judge_arms, undecided
+from harness.verdicts.compare import BLOCK, Compared, Side, Visit, judge_arms, undecided
 from harness.verdicts.differences import Configuration, Difference, between, other_device, things
 
+LONG_BLOCKS = 1
+"""Blocks that long rungs get in any case: two visits of each arm."""
+MOST_LONG_BLOCKS = 3
+SLOW_TOK_S = 500.0
+LONG_AGAIN_S = 300.0
+"""Without --budget, a further block over long rungs may take this long."""
 PLAN_FIELDS = (
     *("fill", "seed", "background", "repeats", "max_repeats", "generate_tokens"),
     *("answer_tokens", "distractors"),
@@ -59,6 +70,9 @@ class Comparison:
             )
         self._depths = sorted(common)
         self._short = [d for d in self._depths if d <= short_tokens]
+        self._budget_s = arms["A"].budget_s
+        self._took_s: dict[int, float] = {}
+        self._began_s = 0.0
         self.visits: list[Visit] = []
 
     def differences(self) -> tuple[Difference, ...]:
@@ -96,37 +110,93 @@ class Comparison:
     def measure(self, blocks: int, most_blocks: int) -> Compared:
         """Visit the arms and judge them; more than `blocks` only while a cell hangs on noise.
 
+        Each arm's first visit is a warm-up. Long rungs get `LONG_BLOCKS` blocks, more only within
+        `--budget`, or `LONG_AGAIN_S` without one; with a budget short blocks end in time, too.
+
         Raises:
             HarnessError: an arm cannot be measured, or both don't compute on the same device.
         """
+        self._began_s = time.perf_counter()
+        long = [d for d in self._depths if d not in self._short]
         with hold_machine(self._arms["A"]):
-            if self._short:
-                for block in range(most_blocks):
-                    self._visit_in_order(BLOCK, block, self._short[-1])
-                    compared = self.judged()
-                    self._say_moved(block, f"block {block + 1}", compared)
-                    steady = block + 1 - len(compared.moved)
-                    if steady >= blocks and not undecided(compared):
-                        break
-            if self._depths != self._short:
-                self._visit_in_order(SANDWICH, most_blocks, self._depths[-1])
-                self._say_moved(most_blocks, "sandwich", self.judged())
+            at = self._short[-1] if self._short else self._depths[0]
+            for side in ("A", "B"):
+                self._reporter.say(f"warm-up, arm {side}: shown, not judged")
+                self._add(side, -1, at, warm_up=True)
+            self._tell_cost(blocks)
+            for block in range(most_blocks if self._short else 0):
+                if block and not self._fits(self._short[-1], LONG_BLOCKS if long else 0):
+                    break
+                compared = self._visit_in_order(block, f"block {block + 1}", self._short[-1])
+                steady = block + 1 - len(compared.moved)
+                if steady >= blocks and not undecided(_at(compared, self._short)):
+                    break
+            for block in range(MOST_LONG_BLOCKS if long else 0):
+                if block >= LONG_BLOCKS and not self._fits(long[-1], 0, LONG_AGAIN_S):
+                    break
+                name = f"long block {block + 1}"
+                compared = self._visit_in_order(most_blocks + block, name, long[-1])
+                if not undecided(_at(compared, long)):
+                    break
         return self.judged()
-
-    def _say_moved(self, block: int, name: str, compared: Compared) -> None:
-        if block in compared.moved:
-            self._reporter.say(f"{name}: {compared.moved[block]}; its speeds don't count")
 
     def judged(self) -> Compared:
         """The verdict on the visits made so far."""
         return judge_arms(self.visits, self._bands, self._metrics, contended=self._contended)
 
-    def _visit_in_order(self, order: Sequence[Side], block: int, deepest: int) -> None:
-        name = f"block {block + 1}" if order is BLOCK else "sandwich"
-        for number, side in enumerate(order, 1):
-            self._reporter.say(f"{name}, visit {number} of {len(order)}: arm {side}")
-            self.visits.append(Visit(side, block, self._visit(side, deepest)))
-            self._refuse_unlike_devices()
+    # -- time -----------------------------------------------------------------------------------
+
+    def _visit_s(self, depth: int) -> float:
+        """What a visit up to `depth` takes: as the last one did, or by what shorter ones read."""
+        if depth in self._took_s:
+            return self._took_s[depth]
+        known, took_s = max(self._took_s.items())
+        rungs = self.visits[-1].record.rungs
+        chunks = [c for rung in rungs for p in rung.prefills for c in p.chunks]
+        model = PrefillWatch(seen=chunks).model or guess(SLOW_TOK_S, 0.0)
+        return took_s + model.predict_ms(known, depth).ms / 1e3
+
+    def _tell_cost(self, blocks: int) -> None:
+        told, total_s = [], 0.0
+        plans = [(blocks, self._short[-1])] if self._short else []
+        plans += [(LONG_BLOCKS, self._depths[-1])] if self._depths != self._short else []
+        for count, depth in plans:
+            visits, visit_s = count * len(BLOCK), self._visit_s(depth)
+            total_s += visits * visit_s
+            told.append(f"{visits} visits to {depth} of {duration(visit_s)}")
+        budget = f"; --budget leaves {duration(self._left_s)}" if self._left_s is not None else ""
+        self._reporter.say(f"forecast: {' and '.join(told)}, {duration(total_s)} in all{budget}")
+
+    @property
+    def _left_s(self) -> float | None:
+        if self._budget_s is None:
+            return None
+        return max(0.0, self._budget_s - (time.perf_counter() - self._began_s))
+
+    def _fits(self, depth: int, long_blocks: int, without_s: float = math.inf) -> bool:
+        """Whether one more block to `depth` fits what is left, `long_blocks` set aside."""
+        left_s = without_s if self._left_s is None else self._left_s
+        ahead_s = self._visit_s(depth)
+        if long_blocks and self._left_s is not None:
+            ahead_s += long_blocks * self._visit_s(self._depths[-1])
+        return len(BLOCK) * ahead_s <= left_s
+
+    # -- visits ---------------------------------------------------------------------------------
+
+    def _visit_in_order(self, block: int, name: str, deepest: int) -> Compared:
+        for number, side in enumerate(BLOCK, 1):
+            self._reporter.say(f"{name}, visit {number} of {len(BLOCK)}: arm {side}")
+            self._add(side, block, deepest)
+        compared = self.judged()
+        if block in compared.moved:
+            self._reporter.say(f"{name}: {compared.moved[block]}; its speeds don't count")
+        return compared
+
+    def _add(self, side: Side, block: int, deepest: int, *, warm_up: bool = False) -> None:
+        since_s = time.perf_counter()
+        self.visits.append(Visit(side, block, self._visit(side, deepest), warm_up))
+        self._took_s[deepest] = time.perf_counter() - since_s
+        self._refuse_unlike_devices()
 
     def _visit(self, side: Side, deepest: int) -> RunRecord:
         campaign = Campaign(self._arms[side], self._reporter, deepest=deepest)
@@ -154,6 +224,11 @@ class Comparison:
             )
 
 
+def _at(compared: Compared, depths: Sequence[int]) -> Compared:
+    """Its cells at some depths."""
+    return replace(compared, cells=tuple(c for c in compared.cells if c.depth in depths))
+
+
 def refuse_mixed(found: Sequence[Difference], *, allowed: bool) -> None:
     """Refuse arms that differ in more than one thing.
 
@@ -177,6 +252,7 @@ def _visiting(settings: Settings, side: Side, folder: Path) -> Settings:
             "arm": side,
             "matrix": None,
             "remeasure_s": 0.0,
+            "budget_s": None,
             "heatmap": None,
             "fuzz_examples": None,
             "resume": False,

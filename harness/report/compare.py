@@ -43,7 +43,8 @@ def comparison_text(
         "differs: nothing that could be read; this is an A/A comparison"
     ]
     lines.append(
-        f"A was visited {compared.visits['A']} times, B {compared.visits['B']} times, interleaved"
+        f"A was visited {compared.visits['A']} times, B {compared.visits['B']} times, interleaved, "
+        "after a warm-up each that is not judged"
     )
     for why in compared.moved.values():
         lines.append(f"speeds of a block left out: {why}")

@@ -41,11 +41,15 @@ SLOWER, NO_SLOWER, CANNOT_TELL = 1, 0, 125
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One run of one arm: which block it belongs to and what it measured."""
+    """One run of one arm: which block it belongs to and what it measured.
+
+    An arm's first visit may be a `warm_up`, with cold shaders and caches: shown, not judged.
+    """
 
     side: Side
     block: int
     record: RunRecord
+    warm_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ def judge_arms(
         contended: count disturbed samples too; their noise is then in the interval, on both sides.
     """
     wanted = [METRICS[name] for name in metrics]
+    visits = [v for v in visits if not v.warm_up]
     depths = sorted({r.depth for v in visits for r in v.record.rungs})
     moved = moved_blocks(visits, bands[PREFILL.name])
     cells = []

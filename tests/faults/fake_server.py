@@ -26,6 +26,8 @@ BUILD = "b11549-fake"
 
 _NEEDLE = re.compile(r"<<< ([^\n]+) >>>\nCODE=(\S+)\n")
 _QUESTION = re.compile(r"^Q(\d+): (.+) CODE\?$", re.MULTILINE)
+WARM_UP_CHARS = 800
+"""A control is shorter, a warm-up longer."""
 MEASURED = ("rung", "warm-up", "control", "ask", "generation")
 
 
@@ -101,7 +103,7 @@ class FakeServer:
         if place == "chat":
             text = body["messages"][-1]["content"]
             place = _chat_place(body, text)
-            if place == "control" and not self.seen["warm-up"]:
+            if place == "control" and len(text) > WARM_UP_CHARS:
                 place = "warm-up"
         self.seen[place] += 1
         turn = Turn(place, self.seen[place], body)

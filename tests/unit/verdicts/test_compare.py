@@ -252,12 +252,12 @@ class Arms(Comparison):
         self._reporter, self._restless = Said(), restless
         self._depths = self._short = [2048]
         self._allow_differences = True
-        self._arms = {}
+        self._arms, self._took_s, self._budget_s, self._began_s = {}, {}, None, 0.0
         self.visits = []
 
     def _visit(self, side: Side, deepest: int) -> RunRecord:
-        place = len(self.visits)
-        moved = place // 4 in self._restless and place % 4 > 1
+        place = len(self.visits) - 2  # a warm-up of each arm came first
+        moved = place // 4 in self._restless and place % 4 > 1 and place >= 0
         made = visit(side, 0, [100.0 + x for x in (0.0, 1.0, 2.0)]).record
         events = (pace([20.0 if moved else 10.0] * 3), server_log(on_gpu=False))
         return made.model_copy(update={"events": events})
@@ -286,10 +286,12 @@ def test_another_block_is_made_for_one_that_does_not_count(
     arms = Arms(restless)
     arms._arms = {"A": None, "B": None}  # type: ignore[dict-item]
     assert arms.measure(3, 6).exit_code == code
-    assert len(arms.visits) == visits
+    assert [v.warm_up for v in arms.visits] == [True] * 2 + [False] * visits
     said = arms._reporter.lines  # type: ignore[attr-defined]
     assert sum("its speeds don't count" in line for line in said) == len(restless)
-    assert said[1] == "block 1, visit 2 of 4: arm B"
+    assert said[:2] == [f"warm-up, arm {side}: shown, not judged" for side in "AB"]
+    assert said[2].startswith("forecast: 12 visits to 2048 of ")
+    assert said[4] == "block 1, visit 2 of 4: arm B"
 
 
 def test_depths_that_one_arm_did_not_reach_are_left_out() -> None:
