@@ -25,7 +25,7 @@ from harness.verdicts.compare import (
     undecided,
 )
 from harness.verdicts.stats import Estimate, Unjudgeable
-from tests.made import ask, generation, header, pace, server_log
+from tests.made import ask, generation, header, pace, prefill, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}
 Block = tuple[list[list[float]], list[list[float]]]
@@ -298,3 +298,64 @@ def test_depths_that_one_arm_did_not_reach_are_left_out() -> None:
     visits = [visit(side, 0, [100.0] * 4) for side in SANDWICH]
     visits += [visit("A", 1, [100.0] * 4, depth=8192)]
     assert {c.depth for c in judge_arms(visits, BANDS, ["generation"]).cells} == {2048}
+
+
+def test_a_warm_up_is_not_judged() -> None:
+    calm = [visit(side, block, [100.0, 101.0, 102.0]) for block in range(3) for side in BLOCK]
+    cold = [replace(visit(side, -1, [20.0] * 3), warm_up=True) for side in ("B", "A")]
+    assert judge_arms([*cold, *calm], BANDS, ["generation"]) == judge_arms(
+        calm, BANDS, ["generation"]
+    )
+
+
+class Deep(Arms):
+    """Arms of one short and one long rung; B reads at `ratio` of A's speed."""
+
+    def __init__(self, ratio: float, noise: float = 0.004, budget_s: float | None = None) -> None:
+        super().__init__(set())
+        self._metrics, self._depths, self._ratio = ["prefill"], [2048, 131072], ratio
+        self._short, self._budget_s = [2048], budget_s
+        self._rng, self.to = random.Random(7), list[int]()
+        self._noise = noise
+
+    def _visit(self, side: Side, deepest: int) -> RunRecord:
+        self.to.append(deepest)
+        made = visit(side, 0, [100.0]).record
+        state = math.exp(self._rng.gauss(0, self._noise))
+        speed = 1000.0 * state * (self._ratio if side == "B" else 1.0)
+        rungs = tuple(
+            made.rungs[0].model_copy(
+                update={"depth": depth, "prefills": (prefill(start, depth, speed),)}
+            )
+            for start, depth in ((0, 2048), (2048, 131072))
+            if depth <= deepest
+        )
+        return made.model_copy(update={"rungs": rungs})
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(1.0, 0), (0.75, 1)])
+def test_long_rungs_end_in_a_verdict_with_an_interval(
+    ratio: float, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "hold_machine", lambda settings: nullcontext())
+    arms = Deep(ratio)
+    arms._arms = {"A": None, "B": None}  # type: ignore[dict-item]
+    compared = arms.measure(3, 6)
+    assert compared.exit_code == code
+    (deep,) = [c for c in compared.cells if c.depth == 131072]
+    assert deep.outcome == ("PASS" if code == 0 else "REGRESSED")
+    assert deep.low is not None
+    assert arms.to == [2048] * 14 + [131072] * 4
+    (told,) = [line for line in arms._reporter.lines if line.startswith("forecast: ")]  # type: ignore[attr-defined]
+    assert "12 visits to 2048 of " in told
+    assert " and 4 visits to 131072 of " in told
+
+
+def test_a_budget_ends_a_comparison_but_each_arm_is_visited_at_depth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comparison, "hold_machine", lambda settings: nullcontext())
+    arms = Deep(1.0, noise=0.2, budget_s=1e-9)
+    arms._arms = {"A": None, "B": None}  # type: ignore[dict-item]
+    arms.measure(3, 6)
+    assert arms.to == [2048] * 6 + [131072] * 4
