@@ -166,7 +166,7 @@ def _params(options: dict[str, Any]) -> Any:
     return params
 
 
-def _find_runtime() -> None:
+def find_runtime() -> None:
     """Windows: Microsoft's runtimes as `msvc-runtime` brings them, beside the environment's root.
 
     PATH is not searched for what an extension module needs.
@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # repeats fell from 3.1 to 1.6 % (2 cores, reference model). Read when OpenMP starts.
     os.environ.setdefault("OMP_PROC_BIND", "true")
     try:
-        _find_runtime()
+        find_runtime()
         import xllamacpp
     except ImportError as error:
         step = f"; {RUNTIME}" if sys.platform == "win32" else ""

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.llamacpp.flags import key_of, noted_of, pairs, with_defaults, without_secrets
-from harness.serving.embedded import FLAGS, parser, unknown_flags
+from harness.serving.embedded import FLAGS, find_runtime, parser, unknown_flags
 from harness.serving.launch import flag_value
 
 
@@ -60,6 +60,7 @@ def test_the_embedded_server_refuses_what_it_does_not_know() -> None:
 
 
 def test_every_embedded_flag_sets_a_parameter_that_exists() -> None:
+    find_runtime()
     xllamacpp = pytest.importorskip("xllamacpp", reason="needs the xllamacpp wheel")
     params = xllamacpp.CommonParams()
     special = {"host", "timeout", "rope_scale"}
