@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from harness.errors import SetupError, StoreError
 from harness.records.files import list_runs, read_run
 from harness.records.lines import RunRecord
-from harness.report.publish import judged
 from harness.settings import Settings, load, project_root
-from harness.verdicts.judged import Judged
+
+if TYPE_CHECKING:
+    from harness.verdicts.judged import Judged
 
 
 def settings_for(
@@ -42,6 +44,8 @@ def run_named(name: str | None, settings: Settings) -> RunRecord:
         raise StoreError(f"{error}; the run before it is {paths[-2].stem}, name it") from error
 
 
-def judged_runs(names: Iterable[str | None], settings: Settings) -> list[Judged]:
+def judged_runs(names: Iterable[str | None], settings: Settings) -> "list[Judged]":
     """Runs by name, each judged against the accepted baseline of its own key."""
+    from harness.report.publish import judged
+
     return [judged(run_named(name, settings), settings) for name in names]

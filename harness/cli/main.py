@@ -1,36 +1,56 @@
-"""The `harness` command: accept, look at and judge what runs have measured."""
+"""The `harness` command: its commands by what they are for, each imported only when called."""
 
-import sys
-from pathlib import Path
+import importlib
 from typing import Any
 
 import click
 
 from harness import __version__
-from harness.cli.baseline import baseline
-from harness.cli.chosen import run_named, settings_for
-from harness.cli.compare import compare
-from harness.cli.doctor import doctor
-from harness.cli.history import history
-from harness.cli.night import night
-from harness.cli.output import fail, say, terminal
-from harness.cli.plan import plan
-from harness.cli.report import report, schema
-from harness.cli.transfer import export, import_
+from harness.cli.output import fail
 from harness.errors import HarnessError
-from harness.options import taken
-from harness.records.baseline import key_of
-from harness.records.baseline_files import (
-    find_baseline,
-    read_baseline,
-)
-from harness.records.metrics import METRICS
-from harness.report.terminal import summary
-from harness.verdicts.verdict import judge as judge_record
+
+COMMANDS: dict[str, dict[str, str]] = {
+    "Before a run": {
+        "doctor": "What this machine is, and what stands in the way of trustworthy numbers.",
+        "plan": "What a context will need in memory and time, before the hours are spent.",
+    },
+    "After a run": {
+        "judge": "Judge a recorded run again.",
+        "baseline": "Accept, list, show, compare and prune baselines.",
+        "report": "Runs as one page that opens offline; Markdown for a job or an issue.",
+        "history": "Every run by metric and depth, and where its level changed.",
+    },
+    "Several runs": {
+        "compare": "Measure two servers interleaved: is B slower than A?",
+        "night": "Measure profiles of harness.toml one after another.",
+    },
+    "Files": {
+        "export": "Runs in another tool's format.",
+        "import": "llama-bench's output as a baseline or as runs.",
+        "schema": "The JSON Schema of a run record's lines.",
+    },
+}
+_ELSEWHERE = {"export": "transfer", "import": "transfer", "schema": "report"}
+"""Modules of the commands that have none of their own name."""
 
 
 class _Group(click.Group):
-    """Turns our errors into one sentence and exit code 3."""
+    """Imports a command when it is called; turns our errors into one sentence and exit code 3."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return [name for commands in COMMANDS.values() for name in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"harness.cli.{_ELSEWHERE.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -42,38 +62,8 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="harness")
 def main() -> None:
-    """Regression harness for long-context serving: baselines, verdicts, records.
+    """Did my long-context serving get slower, hungrier or wrong since it was good?
 
-    Measuring itself is pytest's: `pytest -m long --ctx 131072`.
+    Measuring itself is pytest's. Begin with `pytest -m long --ctx 8K`; after a second run
+    `harness baseline update` accepts both, and every later run is judged against them.
     """
-
-
-for command in (baseline, compare, doctor, export, history, import_, night, plan, report, schema):
-    main.add_command(command)
-
-
-@main.command()
-@click.argument("run", required=False)
-@taken("results", "baselines", "profile", "band")
-@click.option(
-    "--baseline", "baseline_file", type=click.Path(path_type=Path), help="Judge against this file."
-)
-def judge(run: str | None, baseline_file: Path | None, **options: object) -> None:
-    """Judge a recorded RUN again (by default the newest one).
-
-    Exit code: 0 PASS, 1 REGRESSED or LEAK, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
-    """
-    settings = settings_for(options)
-    record = run_named(run, settings)
-    against = (
-        read_baseline(baseline_file)
-        if baseline_file is not None
-        else find_baseline(settings.baselines, key_of(record.header))
-    )
-    verdict = judge_record(record, against, {n: settings.band_of(n) for n in METRICS})
-    width, color = terminal()
-    click.echo(
-        summary(record, verdict, width=width, color=color, encoding=sys.stdout.encoding), nl=False
-    )
-    say(f"{record.header.run_id}: {verdict.outcome}")
-    raise SystemExit(verdict.exit_code)
