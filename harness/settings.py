@@ -187,11 +187,11 @@ def load(
     matrices = file.pop("matrix") if isinstance(file.get("matrix"), Mapping) else {}
     name = {**file, **options, **arm}.get("profile")
     profile = _renamed(profile_layer(profiles, str(name))) if name is not None else {}
-    merged = layered(file, profile, options, _renamed(arm))
+    layers = (file, profile, options, _renamed(arm))
+    merged = layered(*layers)
     merged["matrices"] = matrices
     if merged.get("depths") is not None:
-        merged["depths"] = _depths(merged["depths"])
-        merged.setdefault("ctx_tokens", max(merged["depths"]))
+        merged |= _ladder(merged["depths"], merged.get("ctx_tokens"), layers)
     started = not merged.get("server_url") and not merged.get("embedded")
     if merged.get("server_bin") is None and started:
         merged["server_bin"] = environ.get("LLAMA_SERVER") or None
@@ -205,6 +205,25 @@ def load(
         raise SetupError(_first_fault(error)) from error
     _refuse_nonsense(settings)
     return settings
+
+
+def _ladder(
+    depths: object, ctx: object, layers: tuple[Mapping[str, object], ...]
+) -> dict[str, object]:
+    """Depths and context that go together: what is given nearer to the command line wins."""
+    rungs = _depths(depths)
+    if ctx is None:
+        return {"depths": rungs, "ctx_tokens": max(rungs)}
+    ctx_at, depths_at = (
+        max(n for n, layer in enumerate(layers) if layer.get(name) is not None)
+        for name in ("ctx_tokens", "depths")
+    )
+    ctx_tokens = tokens(ctx, "--ctx")
+    if ctx_at > depths_at:
+        rungs = (*(depth for depth in rungs if depth < ctx_tokens), ctx_tokens)
+    if ctx_at < depths_at:
+        ctx_tokens = max(ctx_tokens, *rungs)
+    return {"depths": rungs, "ctx_tokens": ctx_tokens}
 
 
 def _file_settings(root: Path) -> Mapping[str, Any]:

@@ -47,6 +47,28 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     assert settings.band_of("prefill") == 0.10
 
 
+@pytest.mark.parametrize(
+    ("given", "depths", "ctx_tokens"),
+    [
+        ({"ctx_tokens": "4M"}, (2048, 4096, 4194304), 4194304),
+        ({"ctx_tokens": "1K"}, (1024,), 1024),
+        ({"depths": "8K"}, (8192,), 8192),
+        ({"depths": "2K"}, (2048,), 4096),
+        ({"ctx_tokens": "8K", "depths": "2K"}, (2048,), 8192),
+        ({"profile": "deep"}, (2048, 4096, 32768), 32768),
+        ({"profile": "deep", "ctx_tokens": "8K"}, (2048, 4096, 8192), 8192),
+    ],
+)
+def test_context_and_depths_of_the_command_line_win_over_the_file_s(
+    tmp_path: Path, given: dict[str, object], depths: tuple[int, ...], ctx_tokens: int
+) -> None:
+    (tmp_path / "harness.toml").write_text(
+        'ctx = "4K"\ndepths = ["2K", "4K"]\n[profiles.deep]\nctx = "32K"\n', encoding="utf-8"
+    )
+    settings = load(given, tmp_path, {})
+    assert (settings.rung_depths, settings.ctx_tokens) == (depths, ctx_tokens)
+
+
 def test_pyproject_may_hold_the_settings(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.harness]\nctx = 16384\n", encoding="utf-8")
     assert load({}, tmp_path, {}).ctx_tokens == 16384
