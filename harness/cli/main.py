@@ -30,7 +30,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "schema": "The JSON Schema of a run record's lines.",
     },
 }
-_ELSEWHERE = {"export": "transfer", "import": "transfer", "schema": "report"}
+_ELSEWHERE = {"export": "transfer", "import": "transfer"}
 """Modules of the commands that have none of their own name."""
 
 

@@ -1,20 +1,17 @@
-"""`harness report`, `export`, `import`, `history`, `schema`: runs as pages, files and trends."""
+"""`harness report`: runs as a page, or as Markdown for a job or an issue."""
 
-import json
 from pathlib import Path
 
 import click
 
 from harness.cli.arguments import (
     local_folder,
-    output_file,
     results_or_url,
 )
 from harness.cli.chosen import judged_runs, settings_for
 from harness.cli.history import _first_bad
 from harness.cli.output import write_text
 from harness.options import taken
-from harness.records.lines import LINE, SCHEMA_VERSION
 from harness.records.points import Point
 from harness.report.html import page
 from harness.report.markdown import bug_report
@@ -61,20 +58,3 @@ def report(
     else:
         text = page(chosen, bands=bands_of(settings), history=points)
         write_text(text, output or settings.results / f"{chosen[0].record.header.run_id}.html")
-
-
-@click.command()
-@output_file
-def schema(output: Path | None) -> None:
-    """Write the JSON Schema of a run record's lines (docs/record.schema.json)."""
-    write_text(as_json(), output)
-
-
-def as_json() -> str:
-    """The schema of one line, whichever kind it is; a record is JSON Lines of them."""
-    body = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"A line of a longctx-harness run record, schema version {SCHEMA_VERSION}",
-        **LINE.json_schema(),
-    }
-    return json.dumps(body, indent=1, ensure_ascii=False) + "\n"

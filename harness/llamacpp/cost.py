@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
+from scipy import special
 
 from harness.llamacpp.layers import ModelLayers
 
@@ -107,7 +107,7 @@ class CostModel:
         beyond = math.log(end_tokens / self.seen_tokens) if self.seen_tokens else 0.0
         unseen = EXTRAPOLATION * max(0.0, beyond)
         error = math.sqrt(max(variance, 0.0) / ms**2 + self.spread**2 + unseen**2)
-        ratio = 1 + error * float(stats.t.ppf((1 + CONFIDENCE) / 2, self.degrees))
+        ratio = 1 + error * float(special.stdtrit(self.degrees, (1 + CONFIDENCE) / 2))
         return Estimate(ms, ms / ratio, ms * ratio)
 
     def tok_s(self, at_tokens: int) -> float:
@@ -178,6 +178,8 @@ def fit(chunks: Sequence[ChunkLike], ratio: float | None = None) -> CostModel | 
     bend the curve. `ratio` (`attention_ratio`) steadies the attention's part while all chunks are
     shallow; it weighs little once they are not. None without a chunk that took time.
     """
+    from scipy import optimize  # here, since it takes half a second to import
+
     usable = [c for c in chunks if c.ms > 0 and c.end_tokens > c.start_tokens]
     if not usable:
         return None

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from scipy.stats import theilslopes
-
 from harness.records.lines import MemorySample, Rung
 
 MIN_SAMPLES = 8  # half of them must still give a slope with an interval
@@ -142,6 +140,8 @@ def _by_what(series: Sequence[Point], prompt_tokens: int) -> str:
 
 def _slope(series: Sequence[Point]) -> tuple[float, float, float]:
     """Slope and its 95 % interval, bytes per token."""
+    from scipy.stats import theilslopes  # here, since it takes a second to import
+
     found = theilslopes(
         [p.held_bytes for p in series], [p.generated_tokens for p in series], alpha=0.95
     )

@@ -10,10 +10,10 @@ weighs as much as so many further observations (Smyth 2004, doi:10.2202/1544-611
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ _SPREAD_BIAS_SLOPE = 1.75
 _SPREAD_DF_SHARE = 0.78
 _LOCATION_EXCESS = 1.07
 _OUTLIER_SDS = 4.0
-NORMAL_MEDIAN = float(stats.norm.ppf(0.75))
+NORMAL_MEDIAN = NormalDist().inv_cdf(0.75)
 NORMAL_PAIR_MEDIAN = math.sqrt(2.0) * NORMAL_MEDIAN
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from harness.verdicts.stats import MIN_SAMPLES, RUN_LEVEL, Decision, Unjudgeable, significant_in_run
 
@@ -85,6 +85,8 @@ def proportion_estimate(
         [successes, trials - successes],
         [base_successes, base_trials - base_successes],
     ]
+    from scipy.stats import fisher_exact  # here, since it takes a second to import
+
     return ProportionEstimate(
         difference=now - base,
         low=now - base - math.hypot(now - now_low, base_high - base),
@@ -94,7 +96,7 @@ def proportion_estimate(
         trials=trials,
         base_successes=base_successes,
         base_trials=base_trials,
-        p_no_change=float(stats.fisher_exact(table).pvalue),
+        p_no_change=float(fisher_exact(table).pvalue),
     )
 
 
@@ -175,7 +177,7 @@ def _lost_by_chance(lost: int, asked: int, known: int) -> float:
     The same bound on a p-value that Barnard's and Boschloo's tests use: the largest over what is
     not known, here the error rate.
     """
-    chances = (1.0 - _ERROR_RATES) ** known * stats.binom.sf(lost - 1, asked, _ERROR_RATES)
+    chances = (1.0 - _ERROR_RATES) ** known * special.bdtrc(lost - 1, asked, _ERROR_RATES)
     return float(np.max(chances))
 
 
@@ -220,5 +222,7 @@ def _dealt(now: Sequence[int], base: Sequence[int]) -> Counter[int]:
 
 
 def _wilson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
-    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    from scipy.stats import binomtest
+
+    interval = binomtest(successes, trials).proportion_ci(confidence, method="wilson")
     return float(interval.low), float(interval.high)
