@@ -135,7 +135,15 @@ def _own_suite(session: pytest.Session) -> Iterator[pytest.Item]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests last: answers while climbing, then what needs the closed climb, by depth."""
+    """Long tests last: answers while climbing, then what needs the closed climb, by depth.
+
+    What runs only when asked for is left out, unless it is all that was selected.
+    """
+    unasked = {p for p in PROBES if not _asked_for(config.stash[SETTINGS], p)}
+    others = [item for item in items if not unasked & set(fixtures_of(item))]
+    if 0 < len(others) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in others])
+        items[:] = others
     order = [a.arm for a in config.stash[ARM_SETTINGS]]
     items.sort(key=lambda item: (order.index(arm) if (arm := arm_of(item)) else -1, *place(item)))
     deepest = max(max(s.rung_depths) for s in config.stash[ARM_SETTINGS])

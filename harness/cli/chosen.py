@@ -35,7 +35,11 @@ def run_named(name: str | None, settings: Settings) -> RunRecord:
         what = "runs" if name is None else f"run {name!r}"
         raise SetupError(f"no {what} in {settings.results}; give a run id or a file")
     if name is not None and len(paths) > 1:
-        raise SetupError(f"{name!r} fits {len(paths)} runs; give more of its id")
+        some = ", ".join(path.stem for path in paths[-5:])
+        raise SetupError(
+            f"{name!r} fits {len(paths)} runs ({'… ' if len(paths) > 5 else ''}{some}); give more "
+            "of its id, `harness runs` lists them"
+        )
     try:
         return read_run(paths[-1])
     except StoreError as error:

@@ -11,10 +11,12 @@ from harness.errors import HarnessError
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Before a run": {
+        "init": "Write the few files for a project of your own; shows them first.",
         "doctor": "What this machine is, and what stands in the way of trustworthy numbers.",
         "plan": "What a context will need in memory and time, before the hours are spent.",
     },
     "After a run": {
+        "runs": "List the recorded runs.",
         "judge": "Judge a recorded run again.",
         "baseline": "Accept, list, show, compare and prune baselines.",
         "report": "Runs as one page that opens offline; Markdown for a job or an issue.",

@@ -55,6 +55,13 @@ def test_ids_read_and_answers_come_before_speed_and_shallow_before_deep(
     assert order == sorted(order)
 
 
+def test_what_was_not_asked_for_is_left_out_unless_it_is_all(repo: pytest.Pytester) -> None:
+    names = collected(repo, "--ctx=2048")
+    assert not [n for n in names if n.startswith(("test_heatmap", "test_fuzz", "test_harder"))]
+    assert "test_heatmap" in collected(repo, "--ctx=2048", "--heatmap=2x2")
+    assert collected(repo, "--ctx=2048", "-k", "heatmap") == ["test_heatmap"]
+
+
 def test_depths_choose_the_rungs(repo: pytest.Pytester) -> None:
     names = collected(repo, "--depths=4K,2K", "-k", "retrieval")
     assert names == ["test_retrieval[2048]", "test_retrieval[4096]"]

@@ -1,0 +1,90 @@
+"""`harness init`: the few files a project of one's own needs; shown first, nothing overwritten."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from harness.cli.output import say
+from harness.errors import StoreError
+
+SETTINGS = """\
+# What `pytest -m long` measures here. The command line wins; the guide lists every setting.
+ctx = "8K"                # raise it once the first run is through: "128K"
+
+# Without a server of your own, llama.cpp's embedded one and a packaged 6 MB model are measured.
+# server_bin = "/opt/llama.cpp/llama-server"
+# model = "/models/model.gguf"
+# server_args = "-ngl 99 -fa on"
+
+# [profiles.deep]         # pytest -m long --profile deep; `harness night` measures all profiles
+# ctx = "128K"
+"""
+TESTS = '''\
+"""The long-context suite among this project's own tests; `pytest -m long` measures."""
+
+from harness.suite import *  # noqa: F403
+'''
+WORKFLOW = """\
+name: long context
+on:
+  workflow_dispatch:
+  schedule:
+    - cron: "30 1 * * *"
+permissions:
+  contents: read
+jobs:
+  measure:
+    runs-on: self-hosted  # a machine that nobody else uses: a shared runner's speeds say nothing
+    timeout-minutes: 600
+    steps:
+      - uses: actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683 # v4.2.2
+        with:
+          persist-credentials: false
+      - run: |
+          python3 -m venv .venv
+          .venv/bin/python -m pip install -q longctx-harness
+          .venv/bin/pytest -m long --report=results/run.html
+"""
+FILES = {
+    "harness.toml": SETTINGS,
+    "tests/test_long_context.py": TESTS,
+    ".github/workflows/long-context.yml": WORKFLOW,
+}
+
+
+@click.command()
+@click.option("--tests", is_flag=True, help="Also a test module; `-m long` works without one.")
+@click.option("--workflow", is_flag=True, help="Also a nightly workflow for GitHub Actions.")
+@click.option("--yes", is_flag=True, help="Write without asking.")
+def init(tests: bool, workflow: bool, yes: bool) -> None:
+    """Write harness.toml (and more, if asked for) into this folder.
+
+    The files are shown first; one that is there already is left as it is.
+    """
+    wanted = {".toml": True, ".py": tests, ".yml": workflow}
+    new = {}
+    for name, text in FILES.items():
+        if not wanted[Path(name).suffix]:
+            continue
+        if Path(name).exists():
+            say(f"{name} is there already; it stays as it is")
+            continue
+        new[name] = text
+        say(f"--- {name}")
+        say(text)
+    if not new:
+        say("nothing to write. Measure: pytest -m long")
+        return
+    names = ", ".join(new)
+    if not yes and not (sys.stdin.isatty() and click.confirm(f"Write {names}?", default=True)):
+        say(f"nothing written; `harness init --yes` writes {names}")
+        return
+    for name, text in new.items():
+        try:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            with Path(name).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except OSError as error:
+            raise StoreError(f"cannot write {name}: {error.strerror or error}") from error
+    say(f"wrote {names}. Measure: pytest -m long")
