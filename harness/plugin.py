@@ -6,10 +6,9 @@ It is loaded into every pytest run where the package is installed, so whatever m
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
-import signal
-import threading
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.errors import HarnessError
+from harness.machine import sigterm
 from harness.options import OPTIONS, add_options, asks_to_measure
 from harness.settings import Settings, load, project_root
 
@@ -196,23 +196,13 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[ARMS] = arms
-    _end_by_sigterm_as_by_ctrl_c()
+    sigterm.as_ctrl_c()
 
 
 def _deepest(items: list[pytest.Item], settings: Settings) -> int | None:
     """The depth that tests of the ladder want; `None` when there are none."""
     depths = [depth_of(i) for i in items if set(fixtures_of(i)) & {"ladder", "closed_ladder"}]
     return (max(depths) or max(settings.rung_depths)) if depths else None
-
-
-def _end_by_sigterm_as_by_ctrl_c() -> None:
-    """Job schedulers end a job with SIGTERM: the summary and the record's end are due then too."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt("SIGTERM")
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, interrupt)
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -232,7 +222,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Nothing outlives the session; a run whose tests are through gets its second control."""
     if arms := session.config.stash.get(ARMS, None):
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            arms.finish()
+            with contextlib.suppress(KeyboardInterrupt):  # its record then ends without a control
+                arms.finish()
+        sigterm.pass_over()
         arms.close()
 
 
@@ -240,6 +232,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The same, should the session not have finished."""
     if arms := config.stash.get(ARMS, None):
         arms.close()
+        sigterm.as_usual()
 
 
 @pytest.hookimpl(tryfirst=True)

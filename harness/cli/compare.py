@@ -41,6 +41,8 @@ class _Bisectable(click.Command):
             return super().invoke(ctx)
         except HarnessError as error:
             _cannot_tell(str(error))
+        except KeyboardInterrupt:
+            _cannot_tell("stopped before it could be told; the visits' records are kept")
         except Exception:
             traceback.print_exc()
             _cannot_tell("this is a fault of the harness; please report the lines above")

@@ -1,6 +1,5 @@
 """`harness night`: several profiles one after another, to be killed and started again at will."""
 
-import signal
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from harness.cli.night_run import Plan, run_night
 from harness.cli.output import say
 from harness.errors import SetupError
 from harness.llamacpp.command_line import split_arguments
+from harness.machine import sigterm
 from harness.options import taken
 from harness.records.night import file_name
 from harness.settings import profile_names, project_root
@@ -69,9 +69,5 @@ def night(
         hours=hours,
         wait_lock_s=max(settings.wait_lock_s, LEAST_WAIT_S),
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    sigterm.as_ctrl_c()
     raise SystemExit(run_night(plan, say))
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
