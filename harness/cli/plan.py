@@ -12,7 +12,7 @@ from harness.cli.output import say, show
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.llamacpp.buffers import BufferCheck
 from harness.llamacpp.forecast import spoken
-from harness.llamacpp.memory_plan import MemoryPlan, gib
+from harness.llamacpp.memory_plan import GPU, HOST, MemoryPlan, gib
 from harness.machine.lock import machine_lock
 from harness.measuring.budget import Budget, answering, attention_share, probe
 from harness.measuring.preflight import Preflight, after_start, before_start
@@ -44,7 +44,8 @@ def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
     limit_bytes = None if max_buffer is None else size_bytes(max_buffer)
     foreseen, _ = before_start(settings, max_buffer_bytes=limit_bytes)
     if no_probe:
-        _show(settings, foreseen)
+        _show(foreseen, answer := _answer(settings, foreseen, None))
+        say(answer)
         raise SystemExit(1 if foreseen.objections else 0)
     with ExitStack() as stack:
         stack.enter_context(machine_lock(f"harness plan --ctx {settings.ctx_tokens}"))
@@ -53,7 +54,7 @@ def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
         try:
             session = open_session(settings, log, say)
         except HarnessError:
-            _show(settings, foreseen)
+            _show(foreseen, "the server does not start so")
             raise
         stack.callback(session.close)
         ready = foreseen
@@ -63,13 +64,14 @@ def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:
         try:
             budget = _probed(settings, session)
         except ServerError as error:
-            _show(settings, ready)
+            _show(ready, "the server starts, and fails at the first reading")
             failure = explain(error, session.running)
             for line in failure.log_tail[-12:]:
                 say(f"  | {line}")
             raise ServerError(f"while probing: {failure.message}", failure.cause) from error
-        _show(settings, ready)
+        _show(ready, answer := _answer(settings, ready, budget))
         over = _show_time(budget)
+        say(f"{answer}; not within --budget" if over else answer)
     raise SystemExit(1 if over or ready.objections else 0)
 
 
@@ -124,8 +126,26 @@ def _probed(settings: Settings, session: Session) -> Budget | str:
 # -- showing --------------------------------------------------------------------------------
 
 
-def _show(settings: Settings, preflight: Preflight) -> None:
-    say(f"context {settings.ctx_tokens:,} tokens")
+def _answer(settings: Settings, preflight: Preflight, budget: Budget | str | None) -> str:
+    """What the plan comes to, in one sentence: whether it fits, and when it is through."""
+    memory, what = preflight.memory, f"{settings.ctx_tokens:,} tokens"
+    parts = [] if memory.parts else ["its memory is not known"]
+    for place in dict.fromkeys(part.place for part in memory.parts):
+        room = memory.room_bytes(place)
+        free = "" if room is None else f" of {gib(room)} free"
+        named = {HOST: "memory", GPU: "GPU memory"}.get(place, f"memory of {place}")
+        parts.append(f"{named} {gib(memory.needed_bytes(place))}{free}")
+    if budget is None:
+        parts.append("how long it takes is told without --no-probe")
+    elif isinstance(budget, Budget) and (ahead := budget.forecast()):
+        parts.append(f"measured after {spoken(ahead[-1].until)}")
+    if not preflight.objections:
+        return f"{what} {'fit' if memory.parts else 'may fit'}: {'; '.join(parts)}"
+    return f"{what} do not fit: {preflight.objections[0]}"
+
+
+def _show(preflight: Preflight, answer: str) -> None:
+    say(answer)
     show(_memory_table(preflight.memory))
     for unknown in preflight.memory.unknown:
         say(f"not known: {unknown}")
