@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import click
 from rich.table import Table
@@ -19,11 +20,14 @@ from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell, groups
 from harness.report.html import history_page
 from harness.report.publish import bands_of, sentences
-from harness.report.quantities import depth_label
+from harness.report.quantities import depth_label, percent
 from harness.report.sparkline import sparkline
 from harness.report.text import plain_number, plain_table
 from harness.settings import Settings
 from harness.verdicts.trend import findings
+
+FIRST_RUNS = 5
+"""Runs that "at first" is the median of."""
 
 
 @click.command()
@@ -41,7 +45,7 @@ def history(
     reference: str | None,
     output: Path | None,
 ) -> None:
-    """Show every cell over all runs in the results folder, and where its level changed."""
+    """Say what lastingly changed over all runs in the results folder; then show every cell."""
     settings = settings_for({"results": local_folder(results)})
     found = read_history(results or settings.results)
     points = [
@@ -56,34 +60,53 @@ def history(
             + _damaged(found)
         )
     pinned = _pinned(reference, points)
+    answers = []
     for (machine, model, configuration), some in groups(points).items():
-        runs = {p.run_id for p in some}
-        say(f"{machine} / {model} / {configuration}: {len(runs)} runs")
-        show(_table(some))
-        for line in sentences(some, settings, pinned):
-            say(line)
+        lines = sentences(some, settings, pinned) or ["nothing changed lastingly"]
+        answers.append(f"{model} on {machine}, {len({p.run_id for p in some})} runs: {lines[0]}")
+        say(answers[-1])
+        for line in lines[1:]:
+            say(f"  {line}")
+        say(f"  configuration {configuration}")
+        show(_table(some, settings))
     for damage in found.damaged:
         say(f"left out: {damage}")
     if output is not None:
         text = history_page(points, bands=bands_of(settings), reference=pinned)
         write_text(text, output)
+    for answer in answers:
+        say(answer)
 
 
-def _table(points: Sequence[Point]) -> Table:
+def _table(points: Sequence[Point], settings: Settings) -> Table:
+    """One row a cell, the largest change of the newest run first."""
     table = plain_table()
-    for name in ("metric", "depth", "runs", "first", "newest", "over time"):
-        table.add_column(name, justify="right" if name in ("depth", "runs") else "left")
-    for (metric, depth), cell in by_cell(points).items():
-        unit = METRICS[metric].unit
+    for name in ("metric", "depth", "runs", "at first", "newest", "change", "over time"):
+        table.add_column(name, justify="left" if name in ("metric", "over time") else "right")
+    cells = {place: (cell, _change(cell)) for place, cell in by_cell(points).items()}
+    for (metric, depth), (cell, share) in sorted(cells.items(), key=lambda c: -abs(c[1][1])):
+        unit, at_first = METRICS[metric].unit, median(p.value for p in cell[:FIRST_RUNS])
         table.add_row(
             METRICS[metric].label,
             depth_label(depth),
             str(len(cell)),
-            plain_number(cell[0].value),
+            plain_number(at_first),
             f"{plain_number(cell[-1].value)} {unit}",
-            sparkline([p.value for p in cell], sys.stdout.encoding, width=24),
+            percent(share),
+            sparkline(
+                [p.value for p in cell],
+                sys.stdout.encoding,
+                width=24,
+                span=2 * (settings.band_of(metric) or METRICS["prefill"].band),
+            ),
         )
     return table
+
+
+def _change(cell: Sequence[Point]) -> float:
+    """Of the newest run against the median of the first ones, a share; 0 where that is 0."""
+    at_first = median(p.value for p in cell[:FIRST_RUNS])
+    return cell[-1].value / at_first - 1.0 if at_first else 0.0
 
 
 def _first_bad(points: Sequence[Point], settings: Settings) -> str | None:

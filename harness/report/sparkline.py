@@ -14,10 +14,13 @@ WIDTH = 48
 LEAST_WIDTH = 8
 
 
-def sparkline(values: Sequence[float], encoding: str | None, *, width: int = WIDTH) -> str:
+def sparkline(
+    values: Sequence[float], encoding: str | None, *, width: int = WIDTH, span: float = 0.0
+) -> str:
     """One sign a value, lowest to highest; more values than `width` are drawn together by median.
 
-    A flat series is shown in the middle, an empty one as nothing.
+    A flat series is shown in the middle, an empty one as nothing. From bottom to top is at least
+    the share `span` of the median, so that noise does not look like a change.
     """
     if not values:
         return ""
@@ -26,6 +29,9 @@ def sparkline(values: Sequence[float], encoding: str | None, *, width: int = WID
         edges = [round(i * len(values) / width) for i in range(width + 1)]
         values = [median(values[a:b]) for a, b in itertools.pairwise(edges)]
     low, high = min(values), max(values)
+    if high - low < span * abs(median(values)):
+        middle, reach = (low + high) / 2, span * abs(median(values)) / 2
+        low, high = middle - reach, middle + reach
     if high - low <= 1e-9 * abs(high):
         return marks[len(marks) // 2] * len(values)
     top = len(marks) - 1

@@ -149,6 +149,8 @@ def test_a_curve_in_one_line() -> None:
     assert sparkline([1, 2, 3, 4, 5, 6, 7, 8], "utf-8") == BLOCKS
     assert sparkline([1, 2, 3, 4, 5, 6, 7, 8], "ascii") == ASCII
     assert sparkline([8, 1], "cp1252") == "#_"
+    assert set(sparkline([99.5, 100.5, 99.8], "utf-8", span=0.2)) <= set(BLOCKS[3:5])
+    assert sparkline([100.0, 60.0], "utf-8", span=0.2) == BLOCKS[7] + BLOCKS[0]
     assert sparkline([3.0, 3.0], "utf-8") == BLOCKS[4] * 2
     assert sparkline([], "utf-8") == ""
     assert len(sparkline(list(range(1000)), "utf-8", width=20)) == 20
