@@ -117,11 +117,27 @@ def compare(
     differing = [d.sentence for d in found]
     differing += [s for s in effective_differences(first["A"], first["B"]) if s not in differing]
     width, color = terminal()
-    encoding = sys.stdout.encoding
-    text = comparison_text(compared, differing, width=width, color=color, encoding=encoding)
-    click.echo(text, nl=False)
     click.echo(f"records: {folder}")
+    text = comparison_text(
+        compared,
+        differing,
+        names=_names(a, b),
+        width=width,
+        color=color,
+        encoding=sys.stdout.encoding,
+    )
+    click.echo(text, nl=False)
     raise SystemExit(compared.exit_code)
+
+
+def _names(a: str, b: str) -> tuple[str, str]:
+    """What the answer calls them: profiles by name, binaries by what tells their paths apart."""
+    if a == b:
+        return "A", "B"
+    left, right = Path(a).parts, Path(b).parts
+    while len(left) > 1 and len(right) > 1 and left[-1] == right[-1]:
+        left, right = left[:-1], right[:-1]
+    return (left[-1], right[-1]) if left and right else ("A", "B")
 
 
 def _arm(what: str, options: dict[str, object]) -> Settings:

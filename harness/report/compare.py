@@ -9,7 +9,7 @@ from harness.records.metrics import Metric
 from harness.records.outcomes import OUTCOMES
 from harness.report.text import inert, plain_table, rendered
 from harness.verdicts.cell import CellVerdict
-from harness.verdicts.compare import Compared
+from harness.verdicts.compare import NO_SLOWER, SLOWER, Compared
 
 NARROW = 102
 NEXT_STEPS = {
@@ -25,12 +25,18 @@ def comparison_text(
     compared: Compared,
     differing: Sequence[str],
     *,
+    names: tuple[str, str] = ("A", "B"),
     width: int,
     color: bool,
     encoding: str | None,
 ) -> str:
-    """Everything a comparison ends with, B against A. `differing`: a sentence a difference."""
-    parts = [
+    """Everything a comparison ends with, B against A; the answer stands first and last.
+
+    `differing`: a sentence a difference; `names` of A and B.
+    """
+    said = answer(compared, *names)
+    parts = [rendered(Text(inert(said)), width=width, color=color, encoding=encoding)]
+    parts += [
         rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
         for line, style in _reasons(compared)
     ]
@@ -48,11 +54,42 @@ def comparison_text(
     )
     for why in compared.moved.values():
         lines.append(f"speeds of a block left out: {why}")
-    lines.append(compared.sentence)
     codes = {c.code for c in compared.cells if c.outcome == "INCONCLUSIVE"}
     lines += [f"  next: {step}" for code, step in NEXT_STEPS.items() if code in codes]
+    lines.append(inert(said))
     parts += [rendered(Text(line), width=width, color=color, encoding=encoding) for line in lines]
     return "".join(parts)
+
+
+def answer(compared: Compared, a: str, b: str) -> str:
+    """Whether `b` is worse than `a`, where, and by how much, in one sentence."""
+    worse = [_moved(c) for c in compared.cells if c.outcome in ("REGRESSED", "LEAK")]
+    better = [_moved(c) for c in compared.cells if c.outcome == "IMPROVED"]
+    if compared.exit_code == SLOWER:
+        also = f"; better: {', '.join(better)}" if better else ""
+        return f"{b} is worse than {a}: {', '.join(worse)}{also}"
+    if compared.exit_code == NO_SLOWER:
+        return f"{b} is no worse than {a}" + (
+            f", and better: {', '.join(better)}" if better else ""
+        )
+    open_ = [c for c in compared.cells if c.outcome not in ("PASS", "IMPROVED")]
+    return f"cannot tell whether {b} is worse than {a}: {', '.join(map(_moved, open_))} not judged"
+
+
+def _moved(cell: CellVerdict) -> str:
+    """Such as `generation at 1K 3.9 × slower (488 tok/s, now 125 tok/s)`."""
+    before, after = cell.baseline, cell.measured
+    where = f"{cell.metric.label} at {cell.depth}"
+    if not before or not after:
+        return where
+    ratio = max(before, after) / min(before, after)
+    less = after < before
+    word = {"speed": ("slower", "faster"), "latency": ("quicker", "longer")}.get(
+        cell.metric.kind, ("less", "more")
+    )[0 if less else 1]
+    by = f"{ratio:.1f} × {word}" if ratio >= 1.5 else f"{abs(after / before - 1):.0%} {word}"
+    numbers = f"{_quantity(cell.metric, before)}, then {_quantity(cell.metric, after)}"
+    return f"{where} {by} ({numbers})"
 
 
 def _reasons(compared: Compared) -> Iterator[tuple[str, str]]:

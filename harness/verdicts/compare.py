@@ -71,22 +71,6 @@ class Compared:
             return SLOWER
         return NO_SLOWER if outcomes and outcomes <= {"PASS", "IMPROVED"} else CANNOT_TELL
 
-    @property
-    def sentence(self) -> str:
-        """The verdict in words."""
-        if self.exit_code == SLOWER:
-            worse = [c for c in self.cells if c.outcome in ("REGRESSED", "LEAK")]
-            return "B is worse than A: " + ", ".join(
-                f"{c.metric.label} at {c.depth}" for c in worse
-            )
-        if self.exit_code == NO_SLOWER:
-            better = [c for c in self.cells if c.outcome == "IMPROVED"]
-            also = ", ".join(f"{c.metric.label} at {c.depth}" for c in better)
-            return "B is no worse than A" + (f", and better: {also}" if better else "")
-        return "cannot tell: " + "; ".join(
-            f"{c.metric.label} at {c.depth} {c.outcome}" for c in self.cells if c.outcome != "PASS"
-        )
-
 
 def judge_arms(
     visits: Sequence[Visit],

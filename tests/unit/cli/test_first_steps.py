@@ -54,6 +54,7 @@ def test_runs_are_listed_with_their_outcome_and_a_name_that_fits_several_lists_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     (tmp_path / "harness.toml").touch()
     for seed in (1, 2):
         write_run(tmp_path / "results", whole_run(seed))

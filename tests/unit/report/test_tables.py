@@ -23,6 +23,32 @@ def measured(tok_s: float, *, depth: int = 8192, kv_bytes: int = 25_690_112) -> 
     return RunRecord(header=header((depth,)), rungs=(made,), events=(log,))
 
 
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        (256.0, "new is worse than old: generation at 8192 3.9 × slower (1,000 tok/s, then 256"),
+        (1000.0, "new is no worse than old"),
+    ],
+)
+def test_a_comparison_begins_and_ends_with_its_answer(now: float, says: str) -> None:
+    visits = [
+        Visit(side, block, measured(1000.0 if side == "A" else now))
+        for block in range(3)
+        for side in BLOCK
+    ]
+    text = comparison_text(
+        judge_arms(visits, BANDS, ["generation"]),
+        [],
+        names=("old", "new"),
+        width=200,
+        color=False,
+        encoding="utf-8",
+    )
+    lines = text.splitlines()
+    assert lines[0].startswith(says)
+    assert lines[-1] == lines[0]
+
+
 @pytest.mark.parametrize("width", [80, 101, 120])
 def test_a_comparison_is_not_cut(width: int) -> None:
     visits = [
@@ -35,7 +61,7 @@ def test_a_comparison_is_not_cut(width: int) -> None:
     )
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
-    (row,) = [line for line in text.splitlines() if line.lstrip(" 0123456789|").startswith("gene")]
+    (row,) = [line for line in text.splitlines() if line.startswith(" ") and "| gene" in line]
     assert "INCONCLUSIVE" in row
     assert ("tok/s" in row) == (width > 101)
     assert "1,000" in row
