@@ -58,6 +58,44 @@ def _point(
     }
 
 
+PAUSE_S = 2.0
+"""A machine that stood still for less is not told from clocks that are read one after the other."""
+
+
+def _boot_ns() -> int:
+    """A clock that goes on while the machine is suspended, when `perf_counter_ns` may not."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.time_ns() if boot is None else time.clock_gettime_ns(boot)
+
+
+class Pauses:
+    """Whether the machine was suspended: a clock that went on against one that stood still."""
+
+    def __init__(
+        self,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+        boot_ns: Callable[[], int] = _boot_ns,
+    ) -> None:
+        self._clocks = clock_ns, boot_ns
+        self._looks: list[tuple[int, int]] = []
+
+    def look(self) -> None:
+        """Read both clocks."""
+        at_ns, boot_ns = (clock() for clock in self._clocks)
+        self._looks.append((at_ns, boot_ns - at_ns))
+
+    def within(self, start_ns: int, end_ns: int) -> str | None:
+        """How long the machine stood still in a window, as one sentence; `None`: it did not."""
+        before = [ahead for at, ahead in self._looks if at <= start_ns][-1:]
+        inside = [ahead for at, ahead in self._looks if start_ns < at < end_ns]
+        after = [ahead for at, ahead in self._looks if at >= end_ns][:1]
+        seen = [*before, *inside, *after]
+        stood_s = (max(seen) - min(seen)) / 1e9 if seen else 0.0
+        if stood_s < PAUSE_S:
+            return None
+        return f"contention: the machine was suspended, or its clock was set, for {stood_s:,.0f} s"
+
+
 class MachineWatcher:
     """Watches all processes but this one and the server's tree.
 
@@ -73,7 +111,12 @@ class MachineWatcher:
         self._sampler = sampler or Sampler(exclude, server_known=server.known)
         self.start: Callable[[], None] = self._sampler.start
         self.stop: Callable[[], None] = self._sampler.stop
-        self.mark: Callable[[], None] = self._sampler.mark
+        self._pauses = Pauses()
+
+    def mark(self) -> None:
+        """Take a reading now: called at a measurement's start and end."""
+        self._pauses.look()
+        self._sampler.mark()
 
     def settle(self) -> None:
         """Wait until readings cover everything up to now."""
@@ -82,6 +125,9 @@ class MachineWatcher:
 
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         """What disturbed a window of `time.perf_counter_ns`, as one sentence."""
+        self._pauses.look()
+        if paused := self._pauses.within(start_ns, end_ns):
+            return paused
         readings = self._sampler.readings()
         found = find(readings, start_ns, end_ns)
         if found is not None:

@@ -12,7 +12,7 @@ from harness.records.pace import on_cpu, pooled_pace
 from harness.records.samples import generation_rate, samples_of
 from harness.records.sittings import read_so_far
 from harness.verdicts.drift import DRIFT_CONFIDENCE
-from harness.verdicts.stats import CONFIDENCE, Unjudgeable, ratio_estimate
+from harness.verdicts.stats import CONFIDENCE, Unjudgeable, ratio_estimate, same_run_ratio
 
 Law = Literal[
     "times are positive",
@@ -20,6 +20,9 @@ Law = Literal[
     "first token within the request",
     "enough tokens to time",
     "no more tokens than asked for",
+    "as many tokens as asked for",
+    "both clocks agree",
+    "the parts add up",
     "batches follow one another",
     "bytes read fit the memory bandwidth",
     "depth never speeds generation up",
@@ -30,6 +33,10 @@ MIN_PREDICTED_TOKENS = 16
 MIN_PREDICTED_MS = 20.0
 CLOCK_SLACK_SHARE = 0.01
 CLOCK_SLACK_MS = 2.0
+APART_SHARE = 0.5
+APART_MS = 1000.0
+PARTS_SHARE = 0.02
+FEWER_SHARE = 0.1
 BANDWIDTH_SLACK_SHARE = 0.05
 DEPTH_GAIN_SHARE = 0.05
 
@@ -57,6 +64,34 @@ def clock_covers_server(what: str, wall_ms: float, server_ms: float) -> Violatio
         "our clock covers the server's",
         f"{what}: the server reports {server_ms:.1f} ms of work inside a request that lasted "
         f"{wall_ms:.1f} ms",
+    )
+
+
+def clocks_agree(
+    what: str, ours_ms: float, server_ms: float, *, slack_ms: float = APART_MS
+) -> Violation | None:
+    """The server says it worked far shorter than we waited (half as long again, and `slack_ms`).
+
+    What comes between is the transport, queueing and the prompt's tokens; a server's clock that is
+    ten times too short makes it ten times too fast.
+    """
+    if ours_ms <= server_ms * (1.0 + APART_SHARE) + slack_ms:
+        return None
+    return Violation(
+        "both clocks agree",
+        f"{what}: {server_ms:,.1f} ms by the server's clock and {ours_ms:,.1f} ms by ours, which "
+        "no transport explains: one of them is wrong, or something stood still",
+    )
+
+
+def parts_add_up(what: str, chunks: Sequence[ChunkLike], whole_ms: float) -> Violation | None:
+    """A curve whose batches took longer together than the reading that they are parts of."""
+    parts_ms = sum(chunk.ms for chunk in chunks)
+    if parts_ms <= whole_ms * (1.0 + PARTS_SHARE) + CLOCK_SLACK_MS * max(len(chunks), 1):
+        return None
+    return Violation(
+        "the parts add up",
+        f"{what}: its batches took {parts_ms:,.1f} ms together, the whole of it {whole_ms:,.1f} ms",
     )
 
 
@@ -95,6 +130,17 @@ def no_more_than_asked(what: str, predicted_tokens: int, asked_tokens: int) -> V
     return Violation(
         "no more tokens than asked for",
         f"{what}: the server reports {predicted_tokens} tokens where {asked_tokens} were asked for",
+    )
+
+
+def as_many_as_asked(what: str, predicted_tokens: int, asked_tokens: int) -> Violation | None:
+    """Fewer tokens than `ignore_eos` makes a server go on to."""
+    if predicted_tokens >= asked_tokens * (1.0 - FEWER_SHARE):
+        return None
+    return Violation(
+        "as many tokens as asked for",
+        f"{what}: {predicted_tokens} of the {asked_tokens} tokens asked for: the server stopped "
+        "though it was told to go on (ignore_eos), so the rate is that of a beginning",
     )
 
 
@@ -186,6 +232,7 @@ def broken_law(metric: Metric, record: RunRecord, rung: Rung) -> str | None:
     elif metric is GENERATION:
         found = (
             *(v for g in rung.generations for v in _generation_laws(g, record)),
+            _clocks_law(rung),
             None if any(g.draft_tokens for g in rung.generations) else _depth_law(record, rung),
             _bandwidth_law(record, rung),
         )
@@ -198,6 +245,10 @@ def _prefill_laws(prefill: Prefill) -> Iterator[Violation | None]:
         yield positive_time("the prefill", prefill.server_ms)
         yield enough_tokens("prefill", prefill.new_tokens, prefill.server_ms, min_ms=MIN_SERVER_MS)
         yield clock_covers_server("prefill", prefill.wall_ms, prefill.server_ms)
+        yield clocks_agree("prefill", prefill.wall_ms, prefill.server_ms)
+    elif prefill.kind != "cold_fallback":
+        yield enough_tokens("prefill", prefill.new_tokens, prefill.wall_ms, min_ms=MIN_SERVER_MS)
+    yield parts_add_up("prefill", prefill.chunks, prefill.server_ms or prefill.wall_ms)
     yield batches_in_order("prefill", prefill.chunks)
 
 
@@ -207,8 +258,26 @@ def _generation_laws(generation: Generation, record: RunRecord) -> Iterator[Viol
     if generation.server_ms is not None:
         yield enough_tokens("generation", predicted, generation.server_ms, min_ms=MIN_SERVER_MS)
         yield clock_covers_server("generation", generation.wall_ms, generation.server_ms)
+        yield as_many_as_asked("generation", predicted, asked)
+    elif (
+        generation.itl_ms
+    ):  # by our clock alone, as in reduced mode: it must have something to time
+        yield enough_tokens("generation", predicted, sum(generation.itl_ms))
     if generation.ttft_ms is not None:
         yield first_token_within("generation", generation.ttft_ms, generation.wall_ms)
+
+
+def _clocks_law(rung: Rung) -> Violation | None:
+    """Of all repeats together, by their medians: one that stood still is a stray repeat."""
+    pairs = [
+        (g.wall_ms - (g.ttft_ms or 0.0), g.server_ms)
+        for g in rung.generations
+        if g.server_ms is not None
+    ]
+    if not pairs:
+        return None
+    ours_ms, server_ms = (median(side) for side in zip(*pairs, strict=True))
+    return clocks_agree("generation", ours_ms, server_ms, slack_ms=APART_MS / 4.0)
 
 
 def _bandwidth_law(record: RunRecord, rung: Rung) -> Violation | None:
@@ -243,7 +312,29 @@ def _depth_law(record: RunRecord, rung: Rung) -> Violation | None:
         if c.sitting == rung.sitting
     ]
     at_depth = samples_of(rung).generation_tok_s
-    return depth_costs(looks, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
+    broken = depth_costs(looks, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
+    return broken or _slower_than_deeper(record, rung, at_depth)
+
+
+def _slower_than_deeper(record: RunRecord, rung: Rung, here: Sequence[float]) -> Violation | None:
+    """The same between rungs of a sitting: a deeper one that is surely faster says this was slowed.
+
+    Looks at a machine that has states differ, which counts; speculation may gain with depth.
+    """
+    for other in record.rungs:
+        if other.depth <= rung.depth or other.sitting != rung.sitting or other.failure:
+            continue
+        deeper = samples_of(other).generation_tok_s
+        ratio = same_run_ratio(deeper, here, confidence=DRIFT_CONFIDENCE, apart=True)
+        if isinstance(ratio, Unjudgeable) or ratio.low <= 1.0 + DEPTH_GAIN_SHARE:
+            continue
+        return Violation(
+            "depth never speeds generation up",
+            f"generation at {other.depth:,} is {ratio.change:+.1%} against {rung.depth:,} "
+            f"({ratio.low - 1.0:+.1%} to {ratio.high - 1.0:+.1%}), and more context never speeds "
+            f"it up: something slowed the measurement at {rung.depth:,}",
+        )
+    return None
 
 
 def unclosed(record: RunRecord) -> str | None:

@@ -87,7 +87,8 @@ def find_leak(
     without an end over `LONG_REQUESTS`.
     """
     half = series[len(series) // 2 :]
-    if len(series) < MIN_SAMPLES or len({p.generated_tokens for p in half}) < 2:
+    counts = {p.generated_tokens for p in half}
+    if len(series) < MIN_SAMPLES or 2 * len(counts) <= len(half):
         return Growth(
             "UNKNOWN",
             f"{len(series)} memory samples during generation, {MIN_SAMPLES} at different token "

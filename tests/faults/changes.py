@@ -162,6 +162,15 @@ def slower(factor: float) -> Change:
     return change
 
 
+def hangs(seconds: float) -> Change:
+    """Generation stops for so long, and the server's clock does not know of it."""
+
+    def change(turn: Turn) -> None:
+        turn.wire.append(lambda steps: [*steps[:-2], Pause(seconds), *steps[-2:]])
+
+    return change
+
+
 # -- answers ----------------------------------------------------------------------------------
 
 

@@ -64,7 +64,7 @@ GUARDS = (
     Guard(
         "a prefill takes time",
         PLAUSIBLE,
-        'yield laws.positive_time("the prefill", prefill.server_ms)',
+        'yield positive_time("the prefill", prefill.server_ms)',
         "pass",
         ("prefill-zero", "prefill-negative"),
     ),
@@ -78,8 +78,8 @@ GUARDS = (
     Guard(
         "a prefill lies within its request",
         PLAUSIBLE,
-        'laws.clock_covers_server("prefill", prefill.wall_ms, prefill.server_ms)',
-        'laws.clock_covers_server("prefill", prefill.wall_ms, 0.0)',
+        'clock_covers_server("prefill", prefill.wall_ms, prefill.server_ms)',
+        'clock_covers_server("prefill", prefill.wall_ms, 0.0)',
         ("prefill-longer-than-us",),
     ),
     Guard(
@@ -92,22 +92,36 @@ GUARDS = (
     Guard(
         "a generation lies within its request",
         PLAUSIBLE,
-        'laws.clock_covers_server("generation", generation.wall_ms, generation.server_ms)',
-        'laws.clock_covers_server("generation", generation.wall_ms, 0.0)',
+        'clock_covers_server("generation", generation.wall_ms, generation.server_ms)',
+        'clock_covers_server("generation", generation.wall_ms, 0.0)',
         ("generation-longer-than-us",),
+    ),
+    Guard(
+        "the server's clock agrees with ours",
+        PLAUSIBLE,
+        "if ours_ms <= server_ms * (1.0 + APART_SHARE) + slack_ms:",
+        "if True:",
+        ("clock-too-short",),
+    ),
+    Guard(
+        "a generation that stopped early is not timed",
+        PLAUSIBLE,
+        'yield as_many_as_asked("generation", predicted, asked)',
+        "pass",
+        ("stops-early",),
     ),
     Guard(
         "no more is generated than asked for",
         PLAUSIBLE,
-        'laws.no_more_than_asked("generation", predicted, asked)',
-        'laws.no_more_than_asked("generation", 0, asked)',
+        'no_more_than_asked("generation", predicted, asked)',
+        'no_more_than_asked("generation", 0, asked)',
         ("more-than-asked",),
     ),
     Guard(
         "a supervisor that was killed is told from a server that died",
         LAUNCH,
-        "if code is None:",
-        "if False:",
+        'how, step = "with its supervisor, harness.serving.supervise, which somebody killed", None',
+        'how, step = "by itself", None',
         ("supervisor-killed",),
     ),
     Guard(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from harness.machine.computing import Computing
 from harness.machine.load import Conditions, GpuState, Reading
-from harness.machine.watch import SERIES_POINTS, MachineWatcher, series
+from harness.machine.watch import SERIES_POINTS, MachineWatcher, Pauses, series
 from harness.records.lines import Event, GpuAt, RunRecord
 from harness.records.metrics import METRICS
 from harness.report.plots.machine import machine_timeline
@@ -116,3 +116,19 @@ def test_a_sample_that_was_hardly_watched_is_not_called_undisturbed() -> None:
     assert watcher.contention(10**9, 4 * 10**9) is None
     said = watcher.contention(2 * 10**9, 12 * 10**9)
     assert said == "contention: not known, the machine was watched for 10% of it"
+
+
+def test_a_machine_that_was_suspended_disturbs_what_it_touches() -> None:
+    """Case 55: the clock that stands still while suspended against the one that does not."""
+    second = 10**9
+    clock = iter([0, 1, 2, 3])
+    boot = iter([100, 101, 702, 703])  # ten minutes asleep between the second look and the third
+    pauses = Pauses(lambda: next(clock) * second, lambda: next(boot) * second)
+    for _ in range(4):
+        pauses.look()
+    said = pauses.within(second, 2 * second)
+    assert said is not None
+    assert "was suspended, or its clock was set, for 600 s" in said
+    assert pauses.within(0, second) is None
+    assert pauses.within(2 * second, 3 * second) is None
+    assert Pauses().within(0, second) is None

@@ -24,6 +24,11 @@ BROKEN: dict[Law, Callable[[], Violation | None]] = {
     "first token within the request": lambda: laws.first_token_within("ask", 1200.0, 1000.0),
     "enough tokens to time": lambda: laws.enough_tokens("generation", 1, 0.001),
     "no more tokens than asked for": lambda: laws.no_more_than_asked("generation", 33, 32),
+    "as many tokens as asked for": lambda: laws.as_many_as_asked("generation", 20, 128),
+    "both clocks agree": lambda: laws.clocks_agree("generation", 12_800.0, 1_280.0),
+    "the parts add up": lambda: laws.parts_add_up(
+        "prefill", [chunk(0, 2048, 300.0), chunk(2048, 4096, 8300.0)], 620.0
+    ),
     "batches follow one another": lambda: laws.batches_in_order(
         "prefill", [chunk(0, 2048, 300.0), chunk(1024, 4096, 310.0)]
     ),
@@ -53,6 +58,10 @@ def test_every_law_can_be_broken_and_says_so(law: Law) -> None:
         pytest.param(laws.first_token_within("ask", 1000.0, 1000.0), id="one token"),
         pytest.param(laws.enough_tokens("generation", 16, 20.0), id="just enough"),
         pytest.param(laws.no_more_than_asked("generation", 32, 32), id="as many as asked"),
+        pytest.param(laws.as_many_as_asked("generation", 128, 128), id="told to go on, and did"),
+        pytest.param(laws.clocks_agree("generation", 1_500.0, 1_280.0), id="what the way takes"),
+        pytest.param(laws.parts_add_up("prefill", [chunk(0, 9, 9.0)], 9.0), id="parts of a whole"),
+        pytest.param(laws.parts_add_up("prefill", [], 9.0), id="no parts"),
         pytest.param(laws.batches_in_order("prefill", []), id="no batches"),
         pytest.param(
             laws.batches_in_order("prefill", [chunk(0, 2048, 9.0), chunk(4096, 6144, 9.0)]),

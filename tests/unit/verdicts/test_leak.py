@@ -75,6 +75,8 @@ def test_too_few_samples_are_unknown_and_say_what_to_do() -> None:
 
 def test_samples_at_one_token_count_are_unknown() -> None:
     assert find_leak([Point(64, i * MIB) for i in range(20)], KV).outcome == "UNKNOWN"
+    asked = [Point(72 * min(i, 3), i * MIB) for i in range(10)]  # generation gave nothing
+    assert find_leak(asked, KV).outcome == "UNKNOWN"
 
 
 def test_what_a_leak_shows_in() -> None:

@@ -456,3 +456,54 @@ def test_a_slower_memory_withholds_what_reads_memory_and_other_cores_all(
     steady, other = measured([300.0, 301.0, 299.0] * 2), measured([now, now + 1, now - 1] * 2)
     found = cell(other, baseline_of(steady, steady), "generation")
     assert (found.code == "pace") == withheld, found.message
+
+
+# -- numbers that must agree with a second account of them -------------------------------------
+
+
+def changed_generations(one: Rung, **changes: object) -> Rung:
+    made = tuple(g.model_copy(update=changes) for g in one.generations)
+    return one.model_copy(update={"generations": made})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"server_ms": 128.0}, "128.0 ms by the server's clock and 1,281.0 ms by ours"),
+        ({"predicted_tokens": 20}, "20 of the 128 tokens asked for"),
+        ({"server_ms": None, "itl_ms": (0.012,), "predicted_tokens": 2}, "a rate needs at least"),
+        ({"server_ms": None, "itl_ms": (0.002,) * 127}, "128 tokens in 0.3 ms"),
+    ],
+)
+def test_a_generation_that_two_accounts_disagree_on_is_invalid(
+    changes: dict[str, object], says: str
+) -> None:
+    """Cases 54, 70 and 56: a short clock, an early end, two tokens, a stream that was collected."""
+    now = changed_generations(rung(generation_tok_s=[100.0] * 3), **changes)
+    found = cell(record(now), two(rung()), "generation")
+    assert (found.outcome, found.code) == ("INVALID", "impossible")
+    assert says in found.message
+
+
+def test_a_prefill_whose_batches_take_longer_than_the_whole_is_invalid() -> None:
+    """Case 51: we stood still for 8 s while it was read, and timed its batches by arrival."""
+    one = rung()
+    read = one.prefills[0]
+    late = read.chunks[-1].model_copy(update={"ms": read.chunks[-1].ms + 8000.0})
+    read = read.model_copy(update={"chunks": (*read.chunks[:-1], late)})
+    now = one.model_copy(update={"prefills": (read,)})
+    found = cell(record(now), two(rung()), "prefill")
+    assert (found.outcome, found.code) == ("INVALID", "impossible")
+    assert "its batches took" in found.message
+
+
+def test_a_rung_slower_than_a_deeper_one_was_slowed() -> None:
+    """Case 73: a cache that is fuller never makes it faster; speculation may."""
+    slow = rung(2048, generation_tok_s=[80.0, 80.5, 79.5, 80.2, 79.8, 80.1])
+    deeper = rung(8192, generation_tok_s=[100.0, 100.5, 99.5, 100.2, 99.8, 100.1])
+    found = cell(record(slow, deeper), None, "generation")
+    assert (found.outcome, found.code) == ("INVALID", "impossible")
+    assert "something slowed the measurement at 2,048" in found.message
+    assert cell(record(slow, deeper), None, "generation", 8192).outcome == "NO_BASELINE"
+    drafted = changed_generations(slow, draft_tokens=10)
+    assert cell(record(drafted, deeper), None, "generation").outcome == "NO_BASELINE"
