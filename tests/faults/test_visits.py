@@ -35,7 +35,8 @@ def test_a_short_rung_has_samples_before_and_after_the_deep_one(run: Measure) ->
     assert len(short.asks) == 3
     assert result.record.footer is not None
     assert result.record.footer.prefilled_tokens is not None
-    assert result.record.footer.prefilled_tokens <= 1.1 * CTX
+    probe = result.record.header.plan.document_tokens[-1] // 8  # the forecast's, on top of the rest
+    assert result.record.footer.prefilled_tokens - probe <= 1.1 * CTX
 
 
 @pytest.mark.parametrize("place", ["rung", "generation"])
