@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["harness.plugin"]
-OWN = Path(__file__).parent / "tests"
+ROOT = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`-m long` and `-m smoke` measure: nothing of the project's own tests is imported for them."""
     measures = config.getoption("markexpr").strip() in ("long", "smoke")
-    return True if measures and collection_path.parent == OWN and collection_path.is_dir() else None
+    own = collection_path.is_dir() and collection_path.parent in (ROOT / "tests", ROOT / "training")
+    return True if measures and own else None
