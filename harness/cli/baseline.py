@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,10 +23,11 @@ from harness.records.baseline_files import (
 from harness.records.files import now, readable_runs
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
-from harness.report.quantities import depth_label, percent
 from harness.report.text import plain_table
 from harness.settings import Settings
-from harness.verdicts.acceptance import Change, Update, changes, update
+
+if TYPE_CHECKING:
+    from harness.verdicts.acceptance import Change, Update
 
 
 @click.group()
@@ -54,6 +56,8 @@ def baseline_update(
     single run, and where a cell gets worse by more than the band, unless --reason says that it is
     meant; the level accepted first (the anchor) counts, too.
     """
+    from harness.verdicts.acceptance import update
+
     settings = settings_for(options)
     if os.environ.get("CI", "").lower() in ("1", "true") and not dry_run:
         raise SetupError(
@@ -73,6 +77,7 @@ def baseline_update(
         reason=reason,
         force=force,
     )
+    say(_answer(found, old))
     _show_changes(found.changes, old is None)
     for said in found.left_out:
         say(f"stays out: {said}")
@@ -86,7 +91,7 @@ def baseline_update(
     say(_answer(found, old))
 
 
-def _refuse(found: Update, *, reason: str | None, force: bool) -> None:
+def _refuse(found: "Update", *, reason: str | None, force: bool) -> None:
     standing = [*found.impossible, *(() if force else found.objections)]
     for said in standing:
         say(f"objection: {said}")
@@ -104,8 +109,10 @@ def _refuse(found: Update, *, reason: str | None, force: bool) -> None:
         )
 
 
-def _answer(found: Update, old: Baseline | None) -> str:
+def _answer(found: "Update", old: Baseline | None) -> str:
     """What an update comes to, in one sentence."""
+    from harness.report.quantities import depth_label, percent
+
     cells = [c for c in found.changes if c.after is not None]
     lost = [
         f"{c.metric.label} {depth_label(c.depth)} {percent(c.share or 0.0, 0)}" for c in found.lost
@@ -162,6 +169,8 @@ def baseline_list(**options: object) -> None:
 @taken("baselines")
 def baseline_show(which: str, **options: object) -> None:
     """Show one baseline (a file, or part of its name)."""
+    from harness.verdicts.acceptance import changes
+
     path = _baseline_file(which, settings_for(options))
     found = read_baseline(path)
     say(f"{found.key.machine_class} / {found.key.model} / {path.stem}")
@@ -179,6 +188,8 @@ def baseline_show(which: str, **options: object) -> None:
 @taken("baselines")
 def baseline_diff(first: str, second: str, **options: object) -> None:
     """Show what SECOND changes against FIRST (files, or parts of their names)."""
+    from harness.verdicts.acceptance import changes
+
     settings = settings_for(options)
     a, b = (read_baseline(_baseline_file(which, settings)) for which in (first, second))
     for name in sorted({*a.key.config, *b.key.config}):
@@ -241,7 +252,7 @@ def _baseline_file(which: str, settings: Settings) -> Path:
     return paths[0]
 
 
-def _show_changes(cells: Iterable[Change], first: bool) -> None:
+def _show_changes(cells: "Iterable[Change]", first: bool) -> None:
     columns = (
         ("depth", "metric", "baseline")
         if first
@@ -259,7 +270,7 @@ def _show_changes(cells: Iterable[Change], first: bool) -> None:
     show(table)
 
 
-def _quantity(cell: Change, value: float | None) -> str:
+def _quantity(cell: "Change", value: float | None) -> str:
     if value is None:
         return "-"
     if cell.metric.kind == "score":

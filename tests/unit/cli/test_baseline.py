@@ -287,7 +287,8 @@ def test_worse_cells_must_be_meant(repo: Path) -> None:
     assert harness("judge").exit_code == 1
     done = harness("baseline", "update", "--reason", "the fan is broken")
     assert done.exit_code == 0, done.output
-    last = done.output.splitlines()[-1]
+    first, *_, last = done.output.splitlines()
+    assert first == last  # the answer, first and last
     assert "3 of 5 cells get worse" in last
     assert "3 runs replaced by 2" in last
     assert harness("judge").exit_code == 0
