@@ -25,7 +25,7 @@ from harness.records.baseline import Baseline, key_of
 from harness.records.baseline_files import find_baseline
 from harness.records.files import Recorder, check_writable, new_run_id, read_run
 from harness.records.lines import Event, Header, Rung, RunRecord
-from harness.records.metrics import METRICS
+from harness.records.metrics import MEMORY, METRICS
 from harness.serving.likeliest_tokens import Fingerprint, fingerprint_of
 from harness.serving.log import explain, findings_of
 from harness.serving.orphans import reap
@@ -34,6 +34,7 @@ from harness.serving.slots import Slots
 from harness.settings import Settings
 from harness.verdicts.cell import NEXT_STEPS, CellVerdict
 from harness.verdicts.judged import Judged
+from harness.verdicts.leak import growth_at
 from harness.verdicts.probes import ProbeVerdict
 from harness.verdicts.verdict import disturbed_metrics, judge, undecided
 
@@ -311,7 +312,9 @@ class Campaign:
         self._finished = True
 
     def _undecided(self, rung: Rung) -> frozenset[str]:
-        return undecided(rung, self._baseline, self.bands) | disturbed_metrics(rung)
+        """Metrics that more requests may decide; memory that grows, until it stands or is lost."""
+        growing = {MEMORY.name} if growth_at(rung).outcome == "GROWING" else ()
+        return undecided(rung, self._baseline, self.bands) | disturbed_metrics(rung) | {*growing}
 
     # -- judging ------------------------------------------------------------------------------
 

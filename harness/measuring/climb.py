@@ -20,15 +20,18 @@ from harness.questions.needles import ORDERS, Order
 from harness.records import samples as cells
 from harness.records.files import now
 from harness.records.lines import AskRecord, Failure, Footer, Plan, Prefill, Rung
+from harness.records.metrics import MEMORY
 from harness.records.samples import caching_at
 from harness.records.sittings import climb_ms
 from harness.serving.client import Exchange
 from harness.serving.log import LogCounts, explain, log_event, newest_lines
 from harness.serving.slots import Slots
+from harness.verdicts.leak import LONG_REQUESTS
 
 MAX_ASKS = 9
 MAX_COLD_READINGS = 4
 GENERATIONS_AGAIN = 3
+MEMORY_AGAIN = 4
 UNMET_READINGS = 3
 UNMET_AGAIN_MS = 3000.0
 """A cold reading in reduced mode costs a whole document each: repeated only while it is short."""
@@ -257,6 +260,9 @@ class Runner:
                 self._meter.read_unmet(draft)
         if "generation" in wanted and len(draft.generations) < self._settings.max_repeats:
             for _ in range(3):
+                self._meter.generate(draft)
+        if MEMORY.name in wanted and len(draft.memory) <= LONG_REQUESTS:
+            for _ in range(MEMORY_AGAIN):
                 self._meter.generate(draft)
         if "ttft" in wanted and len(draft.asks) < MAX_ASKS:
             for order in ORDERS:

@@ -7,7 +7,10 @@ from harness.questions.failures import Diagnosis, ForeignOrigin, classify
 from harness.questions.needles import Ask
 from harness.questions.scoring import Score, score
 from harness.records.lines import AskRecord, Chunk, Generation, Prefill
-from harness.serving.client import Exchange
+from harness.serving.wire import Exchange, ProgressPoint
+
+CURVE_FACTOR = 1.5
+"""A curve that sums to so many times less or more than the whole reading is not the reading's."""
 
 
 def prefill_record(
@@ -29,26 +32,39 @@ def prefill_record(
 
 
 def chunks_of(exchange: Exchange) -> list[Chunk]:
-    """The per-batch curve of a prefill.
+    """The per-batch curve of a prefill; none where it does not add up to the whole reading.
 
-    Spans come from the server's progress events and their durations from the arrival of those
-    events (the server rounds its own to whole ms), scaled to add up to the server's prompt time.
+    Spans come from the server's progress events, their durations from the events' own times, which
+    are whole ms; within those, from when they arrived. Where the server gives no times arrival
+    alone counts: it is late where this process was stopped or events came in clumps, and then no
+    curve. Durations are scaled to add up to the server's prompt time.
     """
-    points = exchange.progress
-    if len(points) < 2:
+    steps = [
+        (a, b, _took_ms(a, b))
+        for a, b in itertools.pairwise(exchange.progress)
+        if b.processed_tokens > a.processed_tokens
+    ]
+    summed = sum(ms for *_, ms in steps)
+    total = exchange.timings.get("prompt_ms") or summed
+    if summed <= 0.0 or not 1 / CURVE_FACTOR <= total / summed <= CURVE_FACTOR:
         return []
-    arrived = points[-1].arrived_ms - points[0].arrived_ms
-    total = exchange.timings.get("prompt_ms") or arrived
-    scale = total / arrived if arrived > 0 else 1.0
     return [
         Chunk(
             start_tokens=a.processed_tokens,
             end_tokens=b.processed_tokens,
-            ms=(b.arrived_ms - a.arrived_ms) * scale,
+            ms=ms * total / summed,
         )
-        for a, b in itertools.pairwise(points)
-        if b.processed_tokens > a.processed_tokens
+        for a, b, ms in steps
     ]
+
+
+def _took_ms(a: ProgressPoint, b: ProgressPoint) -> float:
+    """Time between two events: as they arrived, within a ms of what the server says."""
+    arrived_ms = b.arrived_ms - a.arrived_ms
+    if not b.server_ms:
+        return arrived_ms
+    server_ms = b.server_ms - a.server_ms
+    return min(max(arrived_ms, server_ms - 1.0, 0.0), server_ms + 1.0)
 
 
 def ask_record(

@@ -123,11 +123,12 @@ class Meter:
             climbing=climbing,
         )
         try:
-            exchange = self._sitting.session.client.prefill(
-                self._script.head + self._script.document(depth),
-                reuse=reuse,
-                on_progress=progress,
-            )
+            with self._sitting.alone():
+                exchange = self._sitting.session.client.prefill(
+                    self._script.head + self._script.document(depth),
+                    reuse=reuse,
+                    on_progress=progress,
+                )
         finally:
             for cliff, lines in progress.cliffs:
                 self._sitting.event(
@@ -182,8 +183,9 @@ class Meter:
             depth=draft.depth,
             reuse=True,
         )
-        for answered in answers:
-            self._keep_answer(draft, answered)
+        with self._sitting.alone():
+            for answered in answers:
+                self._keep_answer(draft, answered)
 
     def _keep_answer(self, draft: RungDraft, answered: Answered) -> None:
         record = answered.record
@@ -225,13 +227,14 @@ class Meter:
     def generate(self, draft: RungDraft, *, memory: bool = True) -> None:
         """One generation repeat behind the rung's last question, and a look at the `memory`."""
         self._sitting.session.check_alive("waiting for the next request")
-        exchange = self._script.chat(
-            draft.last_text,
-            max_tokens=self._sitting.settings.generate_tokens,
-            reuse=True,
-            ignore_eos=True,
-            pause_s=self._sitting.watcher.rest_s if draft.fast else 0.0,
-        )
+        with self._sitting.alone():
+            exchange = self._script.chat(
+                draft.last_text,
+                max_tokens=self._sitting.settings.generate_tokens,
+                reuse=True,
+                ignore_eos=True,
+                pause_s=self._sitting.watcher.rest_s if draft.fast else 0.0,
+            )
         self.prefilled_tokens += exchange.new_tokens or 0
         record = generation_record(exchange, origin_ns=self._sitting.origin_ns)
         draft.generations.append(record)
@@ -257,7 +260,8 @@ class Meter:
         start_ns, end_ns = (
             self._sitting.origin_ns + round(s * 1e9) for s in (sample.start_s, sample.end_s)
         )
-        found = self._sitting.watcher.contention(start_ns, end_ns)
+        found = self._sitting.others.during(start_ns, end_ns)
+        found = found or self._sitting.watcher.contention(start_ns, end_ns)
         gpu = self._sitting.watcher.gpu_at(start_ns, end_ns)
         return sample.model_copy(update={"contention": found, "gpu": gpu})
 

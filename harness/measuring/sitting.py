@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from harness.measuring.other_clients import OtherClients
 from harness.measuring.recorded import prefill_record
 from harness.measuring.reporter import MemoryReader, Reporter, Watcher
 from harness.measuring.script import Script
@@ -29,11 +31,16 @@ class Sitting:
     watcher: Watcher
     memory: MemoryReader
     number: int = 1
+    others: OtherClients = field(default_factory=OtherClients)
     origin_ns: int = field(default_factory=time.perf_counter_ns)
 
     def event(self, code: str, message: str, **data: object) -> None:
         """Put something about the run as a whole on the record."""
         self.append(Event(code=code, message=message, data=dict(data)))
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Around a measured request: another client's that runs meanwhile is seen."""
+        return self.others.watched(self.session.client, self.event)
 
     def reading(self, exchange: Exchange, kind: str, planned_cached_tokens: int = 0) -> Prefill:
         """A reading as the record keeps it."""

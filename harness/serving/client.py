@@ -112,7 +112,7 @@ class Client:
             return False
 
     def get(self, path: str) -> dict[str, Any] | None:
-        """JSON object of a native endpoint; `None` when the server has none there.
+        """JSON object (or list, as `data`) of a native endpoint; `None` when there is none.
 
         Servers of other kinds answer unknown paths with a page or an `error` under HTTP 200, too.
 
@@ -126,7 +126,8 @@ class Client:
             body = _json_or_text(response.content.decode("utf-8", "replace"))
             if response.status_code != 200:
                 raise status_error(response.status_code, body, self.base_url)
-        return body if isinstance(body, dict) and not body.get("error") else None
+        found = {"data": body} if isinstance(body, list) else body
+        return found if isinstance(found, dict) and not found.get("error") else None
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """JSON object answered to an untimed native request."""
