@@ -11,11 +11,15 @@ Pace = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The pace, taken once: in which sitting, and `before` or `after` its climb."""
+    """The pace, taken once: in which sitting, and `before` or `after` its climb.
+
+    Taken behind a `rung` it has that one's `depth`, and says nothing of other rungs.
+    """
 
     sitting: int
     position: str
     pace: Pace
+    depth: int | None = None
 
 
 def paces_of(record: RunRecord) -> tuple[Taken, ...]:
@@ -24,8 +28,9 @@ def paces_of(record: RunRecord) -> tuple[Taken, ...]:
     for event in record.events:
         sitting += event.code == RESUMED
         if event.code == "pace":
-            pace = {name: values for name, values in event.data.items() if name != "position"}
-            found.append(Taken(sitting, str(event.data.get("position")), pace))
+            data = dict(event.data)
+            position, depth = str(data.pop("position", None)), data.pop("depth", None)
+            found.append(Taken(sitting, position, data, depth))
     return tuple(found)
 
 

@@ -48,7 +48,10 @@ class Paired:
 
 
 def pair(
-    current: Sequence[ChunkLike], baseline_runs: Sequence[Sequence[ChunkLike]]
+    current: Sequence[ChunkLike],
+    baseline_runs: Sequence[Sequence[ChunkLike]],
+    *,
+    least_runs: int = 2,
 ) -> Paired | Unjudgeable:
     """The current batches beside those of two or more baseline runs that read the same tokens."""
     chunks = _in_order(current)
@@ -56,11 +59,11 @@ def pair(
     ends = np.array([c.end_tokens for c in chunks], dtype=np.float64)
     runs = [_ms_over(run, starts, ends) for run in baseline_runs]
     runs = [ms for ms in runs if np.count_nonzero(np.isfinite(ms)) >= MIN_CHUNKS]
-    if len(runs) < 2:
+    if len(runs) < least_runs:
         return Unjudgeable(
             f"{len(runs)} baseline run(s) with {MIN_CHUNKS} or more batches at these depths "
             f"(this run has {len(chunks)})",
-            f"two accepted runs and {MIN_CHUNKS} shared batches; a smaller -b makes more batches",
+            f"{least_runs} such runs with {MIN_CHUNKS} batches in common; a smaller -b makes more",
         )
     base_ms = np.stack(runs)
     shared: NDArray[np.bool_] = np.all(np.isfinite(base_ms), axis=0)

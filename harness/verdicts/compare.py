@@ -1,9 +1,10 @@
 """A/B: two arms measured interleaved, and whether B is slower than A, by rung and metric.
 
 Short rungs are visited in ABBA blocks, each visit a fresh process: within a block a steady drift
-cancels. Long rungs, one reading of which may take an hour, get one sandwich A-B-A. A block's
-contrast is the mean log of B's visits less that of A's; the ratio's interval comes from how far the
-blocks' contrasts lie apart, moderated by what is held of machines before any sample (`core.noise`).
+cancels. Long rungs, one reading of which may take an hour, get one sandwich A-B-A, whose prefill is
+judged by its batches (`verdicts.curve`). A block's contrast is the mean log of B's visits less that
+of A's; the ratio's interval comes from how far the blocks' contrasts lie apart, moderated by what
+is held of machines before any sample (`verdicts.noise`).
 """
 
 import math
@@ -18,11 +19,13 @@ from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, Metric
 from harness.records.samples import Samples, disturbances, samples_of, values_of
 from harness.verdicts.cell import CellVerdict
+from harness.verdicts.curve import curve_estimate, decide_curve
 from harness.verdicts.noise import PRIOR, location_share, moderate, pooled_spread, summarise
 from harness.verdicts.pace import changed_between
 from harness.verdicts.proportions import decide_proportion, proportion_estimate
 from harness.verdicts.stats import (
     CONFIDENCE,
+    Decision,
     Estimate,
     Unjudgeable,
     decide,
@@ -134,8 +137,12 @@ def undecided(compared: Compared) -> bool:
     return any(c.outcome == "INCONCLUSIVE" and c.code in codes for c in compared.cells)
 
 
+Block = tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]]
+"""A's visits and B's, each visit its samples."""
+
+
 def block_estimate(
-    blocks: Sequence[tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]]],
+    blocks: Sequence[Block],
     *,
     confidence: float = CONFIDENCE,
     disturbed: bool = False,
@@ -222,7 +229,7 @@ def _cell(
         blocks.append(
             ([x for side, x in pairs if side == "A"], [x for side, x in pairs if side == "B"])
         )
-    estimate = block_estimate(blocks, disturbed=counted != clean)
+    decision, estimate, where = _decided(metric, blocks, visits, depth, band, counted != clean)
     if isinstance(estimate, Unjudgeable):
         who = [d for v in visits if (r := v.record.rung(depth)) for d in disturbances(r, metric)]
         return replace(
@@ -231,16 +238,63 @@ def _cell(
             message=who[-1] if who else f"{estimate.reason}; needed: {estimate.needed}",
         )
     cell = cell.estimated(estimate)
-    decision = decide(estimate, band=band, direction=metric.direction)
-    moved = abs(median(shown["B"]) - median(shown["A"]))
-    if decision != "PASS" and metric.min_effect and moved < metric.min_effect:
-        decision = "PASS"
     interval = f"{estimate.low - 1:+.1%} to {estimate.high - 1:+.1%}"
     said = f"{estimate.change:+.1%} ({interval}) against a band of ±{band:.0%}"
+    said += f"; {where}" if where else ""
     if decision == "UNDECIDED":
         return replace(cell, code="noise", message=f"{said}: not decided by its noise")
     code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
     return replace(cell, outcome=decision, code=code, message=said)
+
+
+def _decided(
+    metric: Metric,
+    blocks: Sequence[Block],
+    visits: Sequence[Visit],
+    depth: int,
+    band: float,
+    disturbed: bool,
+) -> tuple[Decision, Estimate | Unjudgeable, str | None]:
+    """By the blocks' contrasts; a prefill that has but one block, by its batches."""
+    whole = [visit for visit in blocks if visit[0] and visit[1]]
+    if metric is PREFILL and len(whole) == 1 and not disturbed:
+        found = _by_batches(visits, depth, band)
+        if found is not None:
+            return found
+    estimate = block_estimate(blocks, disturbed=disturbed)
+    if isinstance(estimate, Unjudgeable):
+        return "UNDECIDED", estimate, None
+    decision = decide(estimate, band=band, direction=metric.direction, min_effect=metric.min_effect)
+    return decision, estimate, None
+
+
+def _by_batches(
+    visits: Sequence[Visit], depth: int, band: float
+) -> tuple[Decision, Estimate, str | None] | None:
+    """B's batches against each of A's visits, of which one may do: a reading has many batches.
+
+    `None` where a side has too few of them.
+    """
+    sides: dict[Side, list[Samples]] = {"A": [], "B": []}
+    for visit in visits:
+        sides[visit.side].append(_samples(visit, depth, contended=False))
+    by_b = [
+        curve_estimate(
+            b.chunks,
+            [a.chunks for a in sides["A"]],
+            band=band,
+            readings=(b.prefill_tok_s, [a.prefill_tok_s for a in sides["A"]]),
+            least_runs=1,
+        )
+        for b in sides["B"]
+    ]
+    curves = [curve for curve in by_b if not isinstance(curve, Unjudgeable)]
+    if not curves:
+        return None
+    found = [decide_curve(curve, band=band) for curve in curves]
+    middle = sorted(found, key=lambda one: one[1].ratio)[len(found) // 2]
+    agree = all(decision == middle[0] for decision, *_ in found)
+    return middle if agree else ("UNDECIDED", *middle[1:])
 
 
 def _of_side(side: str, visits: Sequence[Visit], values: Sequence[Sequence[float]]) -> list[float]:

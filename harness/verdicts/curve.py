@@ -88,6 +88,7 @@ def curve_estimate(
     *,
     band: float = 0.10,
     readings: Readings = ((), ()),
+    least_runs: int = 2,
     confidence: float = CONFIDENCE,
 ) -> CurveEstimate | Unjudgeable:
     """Compare one prefill's batches with those of two or more baseline runs, paired by depth.
@@ -96,9 +97,10 @@ def curve_estimate(
     same tokens, isolated outliers replaced by their neighbourhood. Batch borders may differ; a
     baseline's pace is taken as constant within its batch. Where the stretch was read more than once
     `readings` tell the whole, since the batches are those of a typical reading. Returns
-    `Unjudgeable` with fewer than `MIN_CHUNKS` shared batches or two baseline runs.
+    `Unjudgeable` with fewer than `MIN_CHUNKS` shared batches or
+    `least_runs` baseline runs; with one, how much runs differ is all assumed.
     """
-    paired = pair(current, baseline_runs)
+    paired = pair(current, baseline_runs, least_runs=least_runs)
     if isinstance(paired, Unjudgeable):
         return paired
     count = paired.ms.size

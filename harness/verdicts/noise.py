@@ -128,7 +128,7 @@ def between_runs(
     prove a calm machine.
     """
     df = len(locations) - 1
-    observed = float(np.var(locations, ddof=1))
+    observed = float(np.var(locations, ddof=1)) if df else 0.0
     total, total_df = moderate(observed, df, run_variance + within, prior.run_df)
     return max(total - within, run_variance / 4.0), total_df
 

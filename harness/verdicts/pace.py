@@ -52,14 +52,17 @@ class OffPace:
         return OffPace(slowest, fastest, worst.sentence)
 
 
-def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> dict[int, OffPace]:
-    """How far from accepted runs' the machine's pace was, by sitting; only sittings where it moved.
+def off_pace(
+    record: RunRecord, accepted: Sequence[Pace], band: float
+) -> dict[tuple[int, int | None], OffPace]:
+    """How far from accepted runs' the machine's pace was, where it moved, by sitting and rung.
 
-    Each time the pace was taken counts by itself: a machine that changed in a sitting was another
-    one for a part of it. Only for servers known to compute on the CPU. Cores that compute slower
-    make a server slower; cores that copy slower may mean either (see above).
+    Without a rung it is that before or after a climb, and holds for all of its rungs. Each time the
+    pace was taken counts by itself: a machine that changed in a sitting was another one for a part
+    of it. Only for servers known to compute on the CPU. Cores that compute slower make a server
+    slower; cores that copy slower may mean either (see above).
     """
-    found: dict[int, OffPace] = {}
+    found: dict[tuple[int, int | None], OffPace] = {}
     for taken in paces_of(record) if on_cpu(record) else ():
         for name, limit in _limits(record, band):
             ratio = ratio_estimate(
@@ -77,7 +80,8 @@ def off_pace(record: RunRecord, accepted: Sequence[Pace], band: float) -> dict[i
                     f"baseline (a fixed computation without any server: {name}, "
                     f"{ratio.low - 1:+.0%} to {ratio.high - 1:+.0%})",
                 )
-                found[taken.sitting] = moved.joined(found.get(taken.sitting))
+                key = (taken.sitting, taken.depth)
+                found[key] = moved.joined(found.get(key))
     return found
 
 
@@ -86,7 +90,7 @@ def at_pace(record: RunRecord, baseline: Baseline, band: float) -> Baseline:
 
     A machine of two states is judged state by state, if runs of both were accepted. Else all runs.
     """
-    paces = paces_of(record) if on_cpu(record) else ()
+    paces = [t for t in paces_of(record) if t.depth is None] if on_cpu(record) else []
     alike = tuple(
         run
         for run in baseline.runs
@@ -108,6 +112,8 @@ def at_pace(record: RunRecord, baseline: Baseline, band: float) -> Baseline:
 
 
 def _when(taken: Taken) -> str:
+    if taken.depth is not None:
+        return f"behind the rung {taken.depth} "
     return "after the run " if taken.position == "after" else ""
 
 

@@ -85,9 +85,13 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     cells = hold_run_level(cells)
     if baseline is not None:
         paces = off_pace(record, [run.pace for run in baseline.runs], bands[PREFILL.name])
-        cells = [
-            _unless_off_pace(cell, paces.get(_sitting(record, cell.depth)), bands) for cell in cells
-        ]
+        for off_at, off in paces.items():
+            cells = [
+                _unless_off_pace(cell, off, bands)
+                if off_at in ((at := _sitting(record, cell.depth), None), (at, cell.depth))
+                else cell
+                for cell in cells
+            ]
     moved = {cell.depth: drifts_of(record, cell.depth, bands) for cell in cells}
     cells = [_unless_steady(cell, record, moved[cell.depth], bands) for cell in cells]
     steadiness = tuple(dict.fromkeys(drift for found in moved.values() for drift in found))
@@ -298,9 +302,9 @@ def _change(cell: CellVerdict) -> str:
 # -- laws, drift and many cells at once -----------------------------------------------------
 
 
-def _unless_off_pace(cell: CellVerdict, off: OffPace | None, bands: Bands) -> CellVerdict:
+def _unless_off_pace(cell: CellVerdict, off: OffPace, bands: Bands) -> CellVerdict:
     """A cell, taken back if the machine was off its pace, unless no pace explains its change."""
-    if off is None or cell.low is None or cell.high is None:
+    if cell.low is None or cell.high is None:
         return cell
     low, high = 1.0 + cell.low, 1.0 + cell.high
     if cell.metric.direction == "lower":

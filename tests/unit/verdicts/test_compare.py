@@ -359,3 +359,51 @@ def test_a_budget_ends_a_comparison_but_each_arm_is_visited_at_depth(
     arms._arms = {"A": None, "B": None}  # type: ignore[dict-item]
     arms.measure(3, 6)
     assert arms.to == [2048] * 6 + [131072] * 4
+
+
+# -- a long rung, visited once or twice a side ------------------------------------------------
+
+
+def long_visit(side: Side, tok_s: float, *, seed: int, stall: float = 1.0) -> Visit:
+    """One climb of 44 batches from 8192 to 32768 tokens, as on a GPU with -b 512."""
+    rng = random.Random(seed)
+    read = prefill(7262, 7262 + 44 * 512, tok_s, chunk=512)
+    ms = [c.ms * math.exp(rng.gauss(0, 0.02)) for c in read.chunks]
+    ms[20] *= stall
+    chunks = tuple(c.model_copy(update={"ms": m}) for c, m in zip(read.chunks, ms, strict=True))
+    read = read.model_copy(
+        update={"chunks": chunks, "server_ms": sum(ms), "wall_ms": sum(ms) + 2.0}
+    )
+    rung = Rung(
+        depth=32768, document_tokens=29380, prefills=(read,), asks=(ask(),) * 3, elapsed_s=1.0
+    )
+    return Visit(side, 9, RunRecord(header=header((32768,)), rungs=(rung,)))
+
+
+@pytest.mark.parametrize("order", ["ABA", "AB"])
+@pytest.mark.parametrize(
+    ("change", "stall", "outcome"),
+    [
+        (0.0, 1.0, "PASS"),
+        (-0.3, 1.0, "REGRESSED"),
+        (0.4, 1.0, "IMPROVED"),
+        (0.0, 20.0, "INCONCLUSIVE"),
+    ],
+)
+def test_a_long_prefill_is_judged_by_its_batches(
+    order: str, change: float, stall: float, outcome: str
+) -> None:
+    """One reading a visit is one value, and B had one: "one sample has no spread"."""
+    sides: dict[str, Side] = {"A": "A", "B": "B"}
+    visits = [
+        long_visit(
+            sides[s],
+            90_000.0 * (1 + change if s == "B" else 1),
+            seed=i,
+            stall=stall if s == "B" else 1.0,
+        )
+        for i, s in enumerate(order)
+    ]
+    found = judge_arms(visits, BANDS, ["prefill"]).cells[0]
+    assert found.outcome == outcome, found.message
+    assert found.low is not None
