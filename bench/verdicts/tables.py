@@ -1,199 +1,138 @@
-"""The operating curve as Markdown tables, and their place in the documentation."""
+"""The operating curve as Markdown tables with its targets, and their place in the documentation."""
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.verdicts.noise import Scenario
-from bench.verdicts.simulate import (
-    Design,
-    Tally,
-    best_possible_power,
-    curve_cells,
-    samples_cells,
-    whole_runs,
-)
+from bench.verdicts.simulate import Tally, judged_runs
+from bench.verdicts.world import World
 
-EFFECTS = (0.0, -0.05, -0.08, -0.10, -0.12, -0.15, -0.20, -0.30)
-NOISES = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08)
+EFFECTS = (0.0, 0.05, -0.05, -0.08, -0.12, -0.15, -0.20, -0.30)
+NOISES = (0.01, 0.03, 0.05, 0.08)
+RIGHT = (0.5, 0.6, 0.8, 0.9, 0.95, 1.0)
 BEGIN, END = "<!-- begin: python -m bench.verdicts -->", "<!-- end: python -m bench.verdicts -->"
+
+SCENES: tuple[tuple[str, World], ...] = (
+    ("runs differ by 1.5 %", World()),
+    ("runs differ by 3 %", World(run=0.03)),
+    (
+        "two states: half of the runs at ×0.85, the machine's pace on record",
+        World(run=0.01, slow_runs=0.5),
+    ),
+    ("every 6th batch twice as slow, then and now", World(stall_every=6)),
+    ("5 % of repeats and batches 20 to 50 % slow, then and now", World(outliers=0.05)),
+    (
+        "throttling to ×0.8 for a part of the run, the machine's pace on record",
+        World(throttle=0.8),
+    ),
+    ("noise drawn from traces of a virtual machine's CPU", World(trace="amd-epyc-2c-vm")),
+    ("noise drawn from traces of a GPU", World(trace="h200")),
+)
+UNTOLD: tuple[tuple[str, World], ...] = (
+    ("two states that nothing on record shows", World(run=0.01, slow_runs=0.5, told=False)),
+    ("throttling that nothing on record shows", World(throttle=0.8, told=False)),
+)
+"""What cannot be told from a change within one run: counted, and no target held against it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many cells each entry is counted from: without a change, with one, whole runs."""
+    """How many runs each entry is counted from, without a change and with one."""
 
     unchanged: int
     changed: int
-    promise: int
-    runs: int
 
 
-FULL = Size(unchanged=4000, changed=500, promise=20000, runs=1000)
-QUICK = Size(unchanged=40, changed=20, promise=100, runs=20)
+FULL = Size(unchanged=150, changed=20)
+QUICK = Size(unchanged=12, changed=4)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One simulation: a function of this package and its arguments."""
+    """One entry: a world, a change, and how many runs."""
 
-    function: Callable[..., Tally]
-    arguments: tuple[object, ...]
-    options: tuple[tuple[str, object], ...]
+    world: World
+    effect: float
+    runs: int
+    retrieval: bool = False
+    right_now: float | None = None
 
     def run(self) -> Tally:
-        """Run it, seeded by what it is."""
-        key = f"{self.function.__name__} {self.arguments} {self.options}"
-        seed = zlib.crc32(key.encode())
-        return self.function(*self.arguments, **dict(self.options), seed=seed)
+        """Judge its runs, seeded by what it is."""
+        kinds = ("score",) if self.retrieval else ("speed", "latency")
+        seed = zlib.crc32(repr(self).encode())
+        return judged_runs(
+            self.world, self.effect, runs=self.runs, seed=seed, kinds=kinds,
+            right_now=self.right_now,
+        )  # fmt: skip
 
 
-def job(function: Callable[..., Tally], *arguments: object, **options: object) -> Job:
-    """A `Job` written like a call."""
-    return Job(function, arguments, tuple(sorted(options.items())))
-
-
-def run_all(jobs: Iterable[Job], processes: int) -> list[Tally]:
-    """Run the jobs in order, over several processes when asked."""
+def run_all(jobs: Sequence[Job], processes: int) -> list[Tally]:
+    """Run the jobs, over several processes when asked; in order."""
     if processes <= 1:
-        return [one.run() for one in jobs]
+        return [job.run() for job in jobs]
     with ProcessPoolExecutor(processes) as pool:
         return list(pool.map(Job.run, jobs))
 
 
-def samples_table(scenario: Scenario, design: Design, size: Size, processes: int) -> str:
-    """REGRESSED by noise and true change, measuring again while undecided."""
+def scene(
+    what: str, world: World, size: Size, processes: int, *, held: bool = True
+) -> tuple[str, list[str]]:
+    """One scene's table, and the targets it misses, a sentence each.
+
+    The first scene is counted at every change; the others at those that targets are about.
+    """
+    first = what == SCENES[0][0]
+    effects = EFFECTS if first else (0.0, -0.08, -0.15, -0.20)
     jobs = [
-        job(
-            samples_cells,
-            scenario,
-            sd,
-            effect,
-            design,
-            cells=size.changed if effect else size.unchanged,
-        )
-        for sd in NOISES
-        for effect in EFFECTS
+        Job(replace(world, noise=noise), effect, size.changed if effect else size.unchanged)
+        for noise in NOISES
+        for effect in effects
     ]
-    found = run_all(jobs, processes)
-    tallies = [found[i : i + len(EFFECTS)] for i in range(0, len(found), len(EFFECTS))]
-    extra = ["drift named"] if scenario.drift else []
-    at_15 = EFFECTS.index(-0.15)
-    head = ["noise", "PASS at 0 %", *extra, "0 %", *(_minus(e) for e in EFFECTS[1:]), "repeats"]
+    found = dict(zip([(j.world.noise, j.effect) for j in jobs], run_all(jobs, processes),
+                     strict=True))  # fmt: skip
     rows = [
-        [
-            _percent(sd, 0),
-            _percent(row[0].share("PASS")),
-            *([_percent(row[0].share("DRIFT"))] if scenario.drift else []),
-            _count(row[0]),
-            *(_percent(t.share("REGRESSED")) for t in row[1:]),
-            f"{row[at_15].mean_repeats:.1f}",
-        ]
-        for sd, row in zip(NOISES, tallies, strict=True)
-    ]
-    return _table(head, rows)
+        [_percent(noise, 0), _alarms(found[noise, 0.0]),
+         *(_three(found[noise, effect]) for effect in effects)]
+        for noise in NOISES
+    ]  # fmt: skip
+    missed = list(_missed(what, found, power=first)) if held else []
+    head = ["noise", "unchanged runs with any REGRESSED", *(_signed(e) for e in effects)]
+    return f"### {what[0].upper()}{what[1:]}\n\n{_table(head, rows)}", missed
 
 
-def curve_table(
-    scenario: Scenario, batches: int, from_share: float, size: Size, processes: int
-) -> str:
-    """REGRESSED of one prefill curve, slower from a share of its length on."""
-    jobs = [
-        job(
-            curve_cells,
-            scenario,
-            sd,
-            effect,
-            batches=batches,
-            from_share=from_share,
-            cells=size.changed // 5 * 2 if effect else size.unchanged // 8,
-        )
-        for sd in NOISES
-        for effect in EFFECTS
-    ]
-    found = run_all(jobs, processes)
-    tallies = [found[i : i + len(EFFECTS)] for i in range(0, len(found), len(EFFECTS))]
-    at_20 = EFFECTS.index(-0.20)
-    head = ["noise", "PASS at 0 %", "0 %", *(_minus(e) for e in EFFECTS[1:]), "placed at −20 %"]
-    rows = [
-        [
-            _percent(sd, 0),
-            _percent(row[0].share("PASS")),
-            _count(row[0]),
-            *(_percent(t.share("REGRESSED")) for t in row[1:]),
-            _percent(row[at_20].share("located")),
-        ]
-        for sd, row in zip(NOISES, tallies, strict=True)
-    ]
-    return _table(head, rows)
+def retrieval(size: Size, processes: int) -> tuple[str, list[str]]:
+    """Right answers: unchanged models of any quality, and one that lost half of what it had."""
+    worlds = [World(right=p, clustered=clustered) for clustered in (False, True) for p in RIGHT]
+    same = run_all([Job(w, 0.0, size.unchanged, True) for w in worlds], processes)
+    lost = run_all([Job(w, 0.0, size.changed, True, w.right / 2.0) for w in worlds], processes)
+    rows, missed = [], []
+    for world, then, now in zip(worlds, same, lost, strict=True):
+        orders = "alike" if world.clustered else "each by itself"
+        rows.append([f"{world.right:.2f}", orders, _alarms(then), _three(then), _three(now)])
+        if then.alarm_share > 0.01:
+            missed.append(f"retrieval, p {world.right}, {orders}: {_alarms(then)} with REGRESSED")
+    head = ["needles right", "orders answer", "unchanged runs with any REGRESSED", "0 %",
+            "half of them lost"]  # fmt: skip
+    return f"### Right answers, two rungs of five needles\n\n{_table(head, rows)}", missed
 
 
-def promise_table(scenarios: dict[str, Scenario], size: Size, processes: int) -> str:
-    """What is promised at 3 % noise and a baseline of 6 samples, and what was counted."""
-    calm = (0.01, 0.02, 0.03)
-    three = Design(repeats=3, repeats_max=3)
-    rows: list[list[str]] = []
-
-    def add(what: str, jobs: list[Job], say: Callable[[Tally], str]) -> None:
-        rows.append([what, *(say(t) for t in run_all(jobs, processes))])
-
-    for name in ("independent", "plain", "correlated", "outliers", "drift"):
-        add(
-            f"false REGRESSED at 0 %, {name}",
-            [
-                job(samples_cells, scenarios[name], sd, 0.0, Design(), cells=size.promise)
-                for sd in calm
-            ],
-            lambda t: f"{_count(t)} (< {t.at_most('REGRESSED'):.2%})",
-        )
-    add(
-        "steady machine taken for a drifting one, plain",
-        [job(samples_cells, scenarios["plain"], sd, 0.0, three, cells=size.promise) for sd in calm],
-        lambda t: _percent(t.share("DRIFT")),
-    )
-    few = size.promise // 5
-    for name in ("independent", "plain"):
-        add(
-            f"REGRESSED at −20 %, 3 repeats, {name}",
-            [job(samples_cells, scenarios[name], sd, -0.2, three, cells=few) for sd in calm],
-            lambda t: _percent(t.seen),
-        )
-    for runs, repeats in ((2, 3), (4, 3), (6, 6)):
-        for name in ("independent", "plain"):
-            design = Design(baseline_runs=runs, baseline_repeats=repeats)
-            add(
-                f"REGRESSED at −15 %, up to 12 repeats, baseline {runs} runs × {repeats}, {name} "
-                "(mean repeats)",
-                [job(samples_cells, scenarios[name], sd, -0.15, design, cells=few) for sd in calm],
-                lambda t: f"{_percent(t.seen)} ({t.mean_repeats:.1f})",
-            )
-    rows.append(
-        [
-            "the most any rule can reach at −15 %: spread known, 12 repeats against 6 samples",
-            *(_percent(best_possible_power(sd, -0.15, 12, 6)) for sd in calm),
-        ]
-    )
-    nothing = (0.0,) * 30
-    one = (*(0.0,) * 29, -0.2)
-    add(
-        "runs of 30 unchanged cells with any REGRESSED, plain",
-        [
-            job(whole_runs, scenarios["plain"], sd, nothing, runs=size.runs, design=Design())
-            for sd in calm
-        ],
-        _count,
-    )
-    add(
-        "runs of 30 cells, one at −20 %, where 3 repeats name it, plain",
-        [
-            job(whole_runs, scenarios["plain"], sd, one, runs=size.runs, design=Design())
-            for sd in calm
-        ],
-        lambda t: _percent(1.0 - t.share("missed")),
-    )
-    return _table(["", *(f"{_percent(sd, 0)} noise" for sd in calm)], rows)
+def _missed(what: str, found: dict[tuple[float, float], Tally], *, power: bool) -> Iterator[str]:
+    """The targets that a scene misses: false alarms and false PASS in all, power in the first."""
+    for (noise, effect), tally in found.items():
+        where = f"{what}, {noise:.0%} noise"
+        if effect == 0.0 and tally.alarm_share > 0.01:
+            yield f"{where}: {_alarms(tally)} unchanged runs with a REGRESSED (target 1 %)"
+        if effect == -0.15 and noise <= 0.05 and tally.share("PASS") > 0.01:
+            yield f"{where}: −15 % is PASS in {tally.share('PASS'):.1%} of cells (target 1 %)"
+        if not power or noise > 0.03:
+            continue
+        if effect == -0.20 and tally.share("REGRESSED") < 0.99:
+            yield f"{where}: −20 % REGRESSED in {tally.share('REGRESSED'):.1%} (target 99 %)"
+        if effect == 0.0 and tally.share("INCONCLUSIVE") > 0.05:
+            yield f"{where}: {tally.share('INCONCLUSIVE'):.1%} INCONCLUSIVE (target 5 %)"
 
 
 def write_between(path: Path, text: str) -> None:
@@ -209,13 +148,18 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
 
 
+def _three(tally: Tally) -> str:
+    shares = (tally.share(o) * 100.0 for o in ("REGRESSED", "PASS", "INCONCLUSIVE"))
+    return " / ".join(f"{share:.1f}".removesuffix(".0") for share in shares)
+
+
+def _alarms(tally: Tally) -> str:
+    return f"{tally.alarms} of {tally.runs} (< {tally.at_most:.1%})"
+
+
 def _percent(share: float, digits: int = 1) -> str:
     return f"{share * 100.0:.{digits}f} %"
 
 
-def _minus(effect: float) -> str:
-    return f"−{-effect * 100.0:.0f} %"
-
-
-def _count(tally: Tally) -> str:
-    return f"{tally.decisions['REGRESSED']} of {tally.cells:,}"
+def _signed(effect: float) -> str:
+    return f"{effect * 100.0:+.0f} %".replace("-", "−") if effect else "0 %"
