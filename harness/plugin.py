@@ -189,7 +189,10 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         items = [i for i in session.items if arm_of(i) == settings.arm]
         probes = any(measuring & set(fixtures_of(i)) & set(PROBES) for i in items)
         deepest = _deepest(items, settings)
-        campaigns.append(Campaign(settings, reporter, deepest=deepest, probes=probes))
+        speeds = any("closed_ladder" in fixtures_of(i) for i in items)
+        campaigns.append(
+            Campaign(settings, reporter, deepest=deepest, probes=probes, speeds=speeds)
+        )
     arms = Arms(campaigns, reporter)
     try:
         arms.start()

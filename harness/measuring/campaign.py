@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -63,6 +64,7 @@ class Campaign:
         *,
         deepest: int | None,
         probes: bool = False,
+        speeds: bool = True,
         watch: Callable[[Computing], Watcher] = MachineWatcher,
         find: Find = find_computing,
     ) -> None:
@@ -70,6 +72,7 @@ class Campaign:
         self.fingerprint: Fingerprint = ()
         self.deepest = deepest
         self._wants_probes = probes
+        self._wants_speeds = speeds
         self._watch = watch
         self._find = find
         self._probes: Probes | None = None
@@ -334,6 +337,9 @@ class Campaign:
         if self._judged is None or self._judged[0] != size_bytes:
             record = read_run(self.record_path)
             verdict = judge(record, self._baseline, self.bands)
+            if not self._wants_speeds:
+                asked = tuple(c for c in verdict.cells if c.metric.kind == "score")
+                verdict = replace(verdict, cells=asked)
             run = Judged(record, verdict, self._baseline, str(self.record_path))
             self._judged = size_bytes, run
         return self._judged[1]

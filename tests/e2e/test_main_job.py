@@ -87,6 +87,9 @@ def test_a_selection_climbs_no_further_than_it_needs(bench: Bench) -> None:
     assert done.code == 0, done.text
     (record,) = bench.records()
     assert [r.depth for r in record.rungs] == [2048]
+    table = [line for line in done.text.splitlines() if " | " in line]
+    assert any("retrieval" in line for line in table)
+    assert not [line for line in table if "generation" in line]  # nobody asked for a speed
 
 
 def test_accepted_runs_judge_the_next_one(two_runs: Bench) -> None:
