@@ -24,6 +24,8 @@ class Metric:
     min_effect: float = 0.0
 
 
+SPEED = ("speed", "latency")
+
 PREFILL = Metric("prefill", "prefill", "tok/s", "higher", "speed")
 GENERATION = Metric("generation", "generation", "tok/s", "higher", "speed")
 TTFT = Metric("ttft", "warm TTFT", "ms", "lower", "latency", min_effect=10.0)

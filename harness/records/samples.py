@@ -1,5 +1,6 @@
 """From records to samples: what each (depth, metric) cell was measured from. Nothing is judged."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -8,6 +9,7 @@ from harness.records.lines import (
     AskRecord,
     Chunk,
     Generation,
+    GpuAt,
     Prefill,
     Rung,
     RunRecord,
@@ -30,6 +32,7 @@ class Samples(Strict):
     `generation_tok_s`, `ttft_ms` (warm) and `memory_gib` are samples;
     `retrieval` is (right answers, answers asked for, right controls, controls asked for) and
     `needles` the same by needle: (right, asked) of each, in whatever order it was asked for.
+    `gpu` is what the working GPU mostly ran at meanwhile.
     """
 
     chunks: tuple[Chunk, ...] = ()
@@ -40,6 +43,7 @@ class Samples(Strict):
     retrieval: tuple[int, int, int, int] = (0, 0, 0, 0)
     needles: tuple[tuple[int, int], ...] = ()
     cold_ttft_ms: float | None = None
+    gpu: GpuAt | None = None
 
 
 def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
@@ -78,7 +82,20 @@ def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
         ),
         needles=_by_needle(rung.counted_asks),
         cold_ttft_ms=rung.cold_ttft_ms,
+        gpu=mostly_at(rung.generations),
     )
+
+
+def mostly_at(requests: Iterable[Timed]) -> GpuAt | None:
+    """The median clock of the GPU over some requests, and what held it in a third of them."""
+    told = [request.gpu for request in requests if request.gpu is not None]
+    if not told:
+        return None
+    known = [gpu.held_by for gpu in told if gpu.held_by is not None]
+    counts = Counter(reason for held_by in known for reason in held_by)
+    often = tuple(reason for reason, count in counts.most_common() if 3 * count >= len(known))
+    clock = median(gpu.core_mhz for gpu in told)
+    return GpuAt(counter=told[-1].counter, core_mhz=clock, held_by=often if known else None)
 
 
 def values_of(metric: Metric, samples: Samples) -> tuple[float, ...]:

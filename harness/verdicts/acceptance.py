@@ -7,12 +7,12 @@ from statistics import median
 
 from harness.records.baseline import MAX_RUNS, AcceptedRun, Baseline, accepted, key_of
 from harness.records.lines import RunRecord
-from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, Metric
+from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, SPEED, Metric
 from harness.records.samples import Samples, samples_of, values_of, without
 from harness.verdicts.pace import changed_within
 from harness.verdicts.proportions import decide_needles
 from harness.verdicts.retrieval import needles_of
-from harness.verdicts.verdict import SPEED, disturbed_metrics, judge
+from harness.verdicts.verdict import disturbed_metrics, judge
 
 MIN_RUNS = 2
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from harness.questions.needles import ORDERS
 from harness.records.baseline import Baseline
 from harness.records.lines import Rung
-from harness.records.metrics import GENERATION, PREFILL, RETRIEVAL, TTFT, Metric
+from harness.records.metrics import GENERATION, PREFILL, RETRIEVAL, SPEED, TTFT, Metric
 from harness.records.outcomes import Outcome
 from harness.verdicts.stats import Estimate
 
@@ -57,6 +57,13 @@ class CellVerdict:
     n_current: int = 0
     n_baseline: int = 0
     p_no_change: float | None = None
+
+    def withheld(self, code: str, why: str) -> "CellVerdict":
+        """A speed verdict taken back, with what it would have been; other cells as they are."""
+        if self.metric.kind not in SPEED or self.outcome not in ("PASS", "IMPROVED", "REGRESSED"):
+            return self
+        message = f"would be {self.outcome} ({self.message}), but {why}"
+        return replace(self, outcome="INCONCLUSIVE", code=code, message=message)
 
     def estimated(self, estimate: Estimate) -> "CellVerdict":
         """The same cell with the change, its interval, and the two locations they are made of."""

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from harness.records.lines import RunRecord
-from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, Metric
+from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, SPEED, Metric
 from harness.records.samples import Samples, disturbances, samples_of, values_of
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.curve import curve_estimate, decide_curve
@@ -32,7 +32,7 @@ from harness.verdicts.stats import (
     log_estimate,
     ratio_estimate,
 )
-from harness.verdicts.verdict import SPEED, hold_run_level
+from harness.verdicts.verdict import hold_run_level
 
 Side = Literal["A", "B"]
 BLOCK: tuple[Side, ...] = ("A", "B", "B", "A")

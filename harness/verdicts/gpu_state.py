@@ -4,11 +4,14 @@ A GPU that idles between requests, is at its power limit or hot clocks down by i
 ran, and measuring again "when calm" changes nothing.
 """
 
-import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 
 from harness.records.lines import GpuAt, Timed
+from harness.records.metrics import SPEED
+from harness.records.samples import Samples, mostly_at
+from harness.verdicts.cell import CellVerdict
 
 MOVED = 0.05
 """A clock that differs by less explains no change that matters against a band of 10 %."""
@@ -61,38 +64,52 @@ class ClockMove:
 
 
 def clock_move(before: Iterable[Timed], after: Iterable[Timed]) -> ClockMove | None:
-    """How the GPU's clock moved from one group of requests to the other.
+    """How the GPU's clock moved from one group of requests to the other; `None` as `moved`."""
+    return moved(mostly_at(before), mostly_at(after))
 
-    `None` where a group's clock isn't known, or it moved by less than `MOVED`. The reason is that
-    of the lower clock: what held it back then.
+
+def moved(before: GpuAt | None, after: GpuAt | None) -> ClockMove | None:
+    """How the GPU's clock moved; the reason is that of the lower one: what held it back then.
+
+    `None` where a clock isn't known, or it moved by less than `MOVED`.
     """
-    one, two = _told(before), _told(after)
-    if not one or not two:
+    if before is None or after is None or not before.core_mhz or not after.core_mhz:
         return None
-    before_mhz, after_mhz = (statistics.median(g.core_mhz for g in told) for told in (one, two))
-    if not before_mhz or not after_mhz or abs(after_mhz / before_mhz - 1.0) < MOVED:
+    if abs(after.core_mhz / before.core_mhz - 1.0) < MOVED:
         return None
-    lower = two if after_mhz < before_mhz else one
-    return ClockMove(before_mhz, after_mhz, lower[-1].counter, _reasons(lower))
+    lower = min(before, after, key=lambda gpu: gpu.core_mhz)
+    return ClockMove(before.core_mhz, after.core_mhz, lower.counter, lower.held_by)
+
+
+def unless_clocked(
+    cell: CellVerdict, mine: Samples, runs: Sequence[Samples], band: float
+) -> CellVerdict:
+    """A change of speed, taken back where it is within the band at the baseline's GPU clock.
+
+    A GPU that clocks down between small requests runs one day at 1,980 and the next at 1,200 MHz.
+    A software that leaves the GPU idle makes it clock down too: so it is not called PASS either.
+    """
+    clocks = [run.gpu for run in runs if run.gpu is not None]
+    changed = cell.metric.kind in SPEED and cell.outcome in ("REGRESSED", "IMPROVED")
+    if not changed or not clocks or len(clocks) < len(runs):
+        return cell
+    assert cell.low is not None
+    assert cell.high is not None
+    then = sorted(clocks, key=lambda gpu: gpu.core_mhz)[(len(clocks) - 1) // 2]
+    usual = then.model_copy(update={"core_mhz": median(gpu.core_mhz for gpu in clocks)})
+    move = moved(usual, mine.gpu)
+    if move is None:
+        return cell
+    speeds = [1.0 + cell.low, 1.0 + cell.high]
+    if cell.metric.direction == "lower":
+        speeds = [1.0 / speed for speed in speeds]
+    at_equal_clocks = [speed / (1.0 + move.share) - 1.0 for speed in speeds]
+    if min(at_equal_clocks) > band or max(at_equal_clocks) < -band:
+        return replace(cell, message=f"{cell.message}; {move.sentence}, which does not explain it")
+    return cell.withheld("pace", move.sentence)
 
 
 def explains(move: ClockMove, speed_share: float) -> bool:
     """Whether the clock moved the way a speed did (−0.3: 30 % slower), and far enough."""
     same_way = (move.share < 0) == (speed_share < 0)
     return same_way and abs(move.share) >= abs(speed_share) / 2
-
-
-def _told(requests: Iterable[Timed]) -> list[GpuAt]:
-    return [request.gpu for request in requests if request.gpu is not None]
-
-
-def _reasons(told: Sequence[GpuAt]) -> tuple[str, ...] | None:
-    known = [gpu.held_by for gpu in told if gpu.held_by is not None]
-    if not known:
-        return None
-    counts: dict[str, int] = {}
-    for reason in (reason for held_by in known for reason in held_by):
-        counts[reason] = counts.get(reason, 0) + 1
-    return tuple(
-        sorted((r for r, n in counts.items() if 3 * n >= len(known)), key=lambda r: -counts[r])
-    )

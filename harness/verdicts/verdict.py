@@ -10,13 +10,23 @@ from statistics import median
 
 from harness.records.baseline import Baseline, log_warnings
 from harness.records.lines import Rung, RunRecord
-from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, RETRIEVAL, TTFT, Metric
+from harness.records.metrics import (
+    GENERATION,
+    MEMORY,
+    METRICS,
+    PREFILL,
+    RETRIEVAL,
+    SPEED,
+    TTFT,
+    Metric,
+)
 from harness.records.outcomes import OUTCOMES, Outcome, worst
 from harness.records.samples import Samples, disturbances, samples_of, values_of
 from harness.verdicts.anchor import anchor_of, held_against_anchor
 from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline, unfinished
 from harness.verdicts.curve import curve_estimate, decide_curve
 from harness.verdicts.drift import Drift, could_explain, drifts_of
+from harness.verdicts.gpu_state import unless_clocked
 from harness.verdicts.laws import broken_law, never_reached, unclosed
 from harness.verdicts.leak import growth_at
 from harness.verdicts.noise import LEVEL_PRIOR, PRIOR
@@ -31,7 +41,6 @@ from harness.verdicts.stats import (
 )
 from harness.verdicts.whole import compare_samples
 
-SPEED = ("speed", "latency")
 MIN_CLEAN = 3
 
 
@@ -262,7 +271,9 @@ def _measured(
             cell, outcome="INCONCLUSIVE", code="noise", message=f"{said}: not decided by its noise"
         )
     code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
-    return replace(cell, outcome=decision, code=code, message=said)
+    return unless_clocked(
+        replace(cell, outcome=decision, code=code, message=said), mine, runs, band
+    )
 
 
 def _too_few(why: Unjudgeable) -> str:
@@ -312,7 +323,7 @@ def _unless_off_pace(cell: CellVerdict, off: OffPace, bands: Bands) -> CellVerdi
     changed = cell.outcome in ("REGRESSED", "IMPROVED")
     if changed and not off.explains(low, high, band=bands[cell.metric.name]):
         return replace(cell, message=f"{cell.message}; {off.sentence}, which does not explain it")
-    return _withheld(cell, "pace", off.sentence)
+    return cell.withheld("pace", off.sentence)
 
 
 def _unless_steady(
@@ -333,7 +344,7 @@ def _unless_steady(
         return cell
     if sitting < record.sittings:
         why = f"it was measured in sitting {sitting} of {record.sittings}, and {why}"
-    return _withheld(cell, "drift", why)
+    return cell.withheld("drift", why)
 
 
 def _sitting(record: RunRecord, depth: int) -> int:
@@ -350,18 +361,6 @@ def _explains(drift: Drift, cell: CellVerdict, bands: Bands) -> bool:
         1.0 + cell.high,
         band=bands[cell.metric.name],
         direction=cell.metric.direction,
-    )
-
-
-def _withheld(cell: CellVerdict, code: str, why: str) -> CellVerdict:
-    """A speed verdict taken back, with what it would have been."""
-    if cell.metric.kind not in SPEED or cell.outcome not in ("PASS", "IMPROVED", "REGRESSED"):
-        return cell
-    return replace(
-        cell,
-        outcome="INCONCLUSIVE",
-        code=code,
-        message=f"would be {cell.outcome} ({cell.message}), but {why}",
     )
 
 

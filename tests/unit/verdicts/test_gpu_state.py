@@ -2,8 +2,11 @@
 
 import pytest
 
-from harness.records.lines import Generation, GpuAt
+from harness.records.baseline import Baseline, accepted, key_of
+from harness.records.lines import Generation, GpuAt, RunRecord
 from harness.verdicts.gpu_state import clock_move, explains
+from harness.verdicts.verdict import judge
+from tests.made import BANDS, record, rung
 
 
 def requests(*clocks: float, held_by: tuple[str, ...] | None = (), counter: str = "NVML"):
@@ -65,3 +68,35 @@ def test_where_nothing_is_known_to_help_nothing_is_said() -> None:
     assert untold is not None
     assert untold.sentence.endswith("(NVML: no reason told)")
     assert untold.next_step is None
+
+
+def clocked(run_id: str, tok_s: float, mhz: float | None) -> RunRecord:
+    """Generation at `tok_s` with a scatter of 1 %, the GPU at `mhz` and held there by idling."""
+    gpu = None if mhz is None else GpuAt(counter="NVML", core_mhz=mhz, held_by=("idle",))
+    measured = rung(generation_tok_s=[tok_s * x for x in (0.99, 1.0, 1.01, 1.0, 0.995, 1.005)])
+    timed = tuple(g.model_copy(update={"gpu": gpu}) for g in measured.generations)
+    made = record(measured.model_copy(update={"generations": timed}))
+    return made.model_copy(update={"header": made.header.model_copy(update={"run_id": run_id})})
+
+
+@pytest.mark.parametrize(
+    ("tok_s", "mhz", "outcome", "said"),
+    [
+        (1640.0, 1185.0, "INCONCLUSIVE", "fell from 1,950 to 1,185 MHz (NVML: idle)"),
+        (1640.0, 1950.0, "REGRESSED", "-34"),
+        (1000.0, 1185.0, "REGRESSED", "which does not explain it"),
+        (1640.0, None, "REGRESSED", "-34"),
+    ],
+)
+def test_a_change_within_the_band_at_equal_clocks_is_not_the_softwares(
+    tok_s: float, mhz: float | None, outcome: str, said: str
+) -> None:
+    runs = [clocked("20260101-000000-aaaaaa", 2500.0, 1980.0)]
+    runs.append(clocked("20260101-010000-aaaaab", 2490.0, 1920.0))
+    baseline = Baseline(key=key_of(runs[0].header), runs=tuple(accepted(r, "", None) for r in runs))
+    cell = judge(clocked("20260102-000000-aaaaac", tok_s, mhz), baseline, BANDS).cell(
+        2048, "generation"
+    )
+    assert cell is not None
+    assert cell.outcome == outcome, cell.message
+    assert said in cell.message
