@@ -11,6 +11,7 @@ from harness.cli.chosen import run_named, settings_for
 from harness.cli.output import fail, say, short, show
 from harness.errors import SetupError, StoreError
 from harness.options import taken
+from harness.quantities import depth_label, percent
 from harness.records.baseline import Baseline, key_of
 from harness.records.baseline_files import (
     baseline_path,
@@ -23,6 +24,7 @@ from harness.records.baseline_files import (
 from harness.records.files import now, readable_runs
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
+from harness.report.quantities import amount
 from harness.report.text import plain_table
 from harness.settings import Settings
 
@@ -111,11 +113,9 @@ def _refuse(found: "Update", *, reason: str | None, force: bool) -> None:
 
 def _answer(found: "Update", old: Baseline | None) -> str:
     """What an update comes to, in one sentence."""
-    from harness.report.quantities import depth_label, percent
-
     cells = [c for c in found.changes if c.after is not None]
     lost = [
-        f"{c.metric.label} {depth_label(c.depth)} {percent(c.share or 0.0, 0)}" for c in found.lost
+        f"{c.metric.label} {depth_label(c.depth)} {percent(c.share or 0.0)}" for c in found.lost
     ]
     named = f": {', '.join(lost[:4])}{', …' if len(lost) > 4 else ''}" if lost else ""
     worse = f"{len(lost) or 'none'} of {len(cells)} cells {'get' if lost else 'gets'} worse{named}"
@@ -260,20 +260,11 @@ def _show_changes(cells: "Iterable[Change]", first: bool) -> None:
     )
     table = plain_table(*columns)
     for cell in cells:
-        row = [str(cell.depth), cell.metric.label]
+        row = [depth_label(cell.depth), cell.metric.label]
         if not first:
-            row.append(_quantity(cell, cell.before))
-        row.append(_quantity(cell, cell.after))
+            row.append(amount(cell.metric, cell.before))
+        row.append(amount(cell.metric, cell.after))
         if not first:
-            row.append("-" if cell.share is None else f"{cell.share:+.1%}")
+            row.append("–" if cell.share is None else percent(cell.share))
         table.add_row(*row)
     show(table)
-
-
-def _quantity(cell: "Change", value: float | None) -> str:
-    if value is None:
-        return "-"
-    if cell.metric.kind == "score":
-        return f"{value:.0%} right"
-    digits = 0 if value >= 1000 else 1 if value >= 100 else 3
-    return f"{value:,.{digits}f} {cell.metric.unit}"

@@ -15,14 +15,14 @@ from harness.cli.arguments import (
 from harness.cli.chosen import settings_for
 from harness.cli.output import say, show, write_text
 from harness.errors import SetupError
+from harness.quantities import depth_label, number, percent
 from harness.records.history import History, read_history
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell, groups
 from harness.report.html import history_page
 from harness.report.publish import bands_of, sentences
-from harness.report.quantities import depth_label, percent
 from harness.report.sparkline import sparkline
-from harness.report.text import plain_number, plain_table
+from harness.report.text import plain_table
 from harness.settings import Settings
 from harness.verdicts.trend import findings
 
@@ -90,8 +90,8 @@ def _table(points: Sequence[Point], settings: Settings) -> Table:
             METRICS[metric].label,
             depth_label(depth),
             str(len(cell)),
-            plain_number(at_first),
-            f"{plain_number(cell[-1].value)} {unit}",
+            number(at_first),
+            f"{number(cell[-1].value)} {unit}",
             percent(share),
             sparkline(
                 [p.value for p in cell],

@@ -12,13 +12,14 @@ from harness.cli.output import say, show
 from harness.errors import HarnessError, ServerError, SetupError
 from harness.llamacpp.buffers import BufferCheck
 from harness.llamacpp.forecast import spoken
-from harness.llamacpp.memory_plan import GPU, HOST, MemoryPlan, gib
+from harness.llamacpp.memory_plan import GPU, HOST, MemoryPlan
 from harness.machine.lock import machine_lock
 from harness.measuring.budget import Budget, answering, attention_share, probe
 from harness.measuring.preflight import Preflight, after_start, before_start
 from harness.measuring.recorded import prefill_record
 from harness.measuring.script import Script
 from harness.options import taken
+from harness.quantities import size
 from harness.report.text import plain_table
 from harness.serving.log import explain, findings_of
 from harness.serving.session import Session, open_session
@@ -132,9 +133,9 @@ def _answer(settings: Settings, preflight: Preflight, budget: Budget | str | Non
     parts = [] if memory.parts else ["its memory is not known"]
     for place in dict.fromkeys(part.place for part in memory.parts):
         room = memory.room_bytes(place)
-        free = "" if room is None else f" of {gib(room)} free"
+        free = "" if room is None else f" of {size(room)} free"
         named = {HOST: "memory", GPU: "GPU memory"}.get(place, f"memory of {place}")
-        parts.append(f"{named} {gib(memory.needed_bytes(place))}{free}")
+        parts.append(f"{named} {size(memory.needed_bytes(place))}{free}")
     if budget is None:
         parts.append("how long it takes is told without --no-probe")
     elif isinstance(budget, Budget) and (ahead := budget.forecast()):
@@ -160,22 +161,22 @@ def _show(preflight: Preflight, answer: str) -> None:
 def _memory_table(memory: MemoryPlan) -> Table:
     table = plain_table("memory", "size", "from", "on")
     for part in memory.parts:
-        table.add_row(part.name, gib(part.size_bytes), part.source, part.device or "-")
-    table.add_row("together", gib(memory.total_bytes), "", "")
+        table.add_row(part.name, size(part.size_bytes), part.source, part.device or "-")
+    table.add_row("together", size(memory.total_bytes), "", "")
     for pool in memory.pools:
         if pool.free_bytes is not None:
             lent = " (borrowed from RAM)" if pool.borrowed else ""
-            table.add_row(f"free before: {pool.name}{lent}", gib(pool.free_bytes), pool.source, "")
+            table.add_row(f"free before: {pool.name}{lent}", size(pool.free_bytes), pool.source, "")
     return table
 
 
 def _buffer_table(check: BufferCheck) -> Table:
-    table = plain_table("largest single buffers", "size", "how", f"limit {gib(check.limit_bytes)}")
+    table = plain_table("largest single buffers", "size", "how", f"limit {size(check.limit_bytes)}")
     over = {buffer.kind for buffer in check.over}
     for buffer in check.buffers:
         table.add_row(
             buffer.kind,
-            gib(buffer.total_bytes),
+            size(buffer.total_bytes),
             buffer.how,
             "OVER" if buffer.kind in over else "fits",
         )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.llamacpp.cost import CostModel, Estimate
+from harness.quantities import duration
 
 GENERATION_S = 1.0
 """A fast server repeats its generation until it has generated for so long in all."""
@@ -180,15 +181,6 @@ def deepest_within(
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle * step) else (low, middle - 1)
     return low * step or None
-
-
-def duration(seconds: float) -> str:
-    """A duration as people say it: `9 s`, `3 min 20 s`, `4 h 40 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def spoken(estimate: Estimate) -> str:

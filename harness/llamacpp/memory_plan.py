@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.llamacpp.buffers import BufferCheck
-from harness.llamacpp.kv import GIB, MIB, KvTheory
+from harness.llamacpp.kv import KvTheory
 from harness.llamacpp.log import LogFindings, is_host
+from harness.quantities import size
 
 Source = Literal["file", "theory", "log"]
 
@@ -164,7 +165,7 @@ def memory_objections(plan: MemoryPlan) -> tuple[str, ...]:
         need, room = plan.total_bytes, rooms[0] + (rooms[1] or 0)
         if need > room:
             said.append(
-                f"{gib(need)} are needed at least, and {gib(room)} are free in RAM and on GPUs "
+                f"{size(need)} are needed at least, and {size(room)} are free in RAM and on GPUs "
                 f"together; {_LESS}"
             )
     return tuple(said)
@@ -176,13 +177,13 @@ _LESS = "lower --ctx, or take a smaller cache type (-ctk, -ctv) or model"
 def _short(plan: MemoryPlan, place: str, need: int, room: int) -> str:
     what = summed([part for part in plan.parts if part.place == place])
     pools = [pool for pool in plan.pools if pool.place == place]
-    free = ", ".join(f"{p.name} {gib(p.free_bytes or 0)} by {p.source}" for p in pools)
+    free = ", ".join(f"{p.name} {size(p.free_bytes or 0)} by {p.source}" for p in pools)
     if place == HOST:
         where, way = "of RAM", f"{_LESS}, or free memory"
     else:
         where, way = "on the GPU", f"{_LESS}, or leave layers in RAM (-ngl)"
     return (
-        f"{gib(need)} {where} are needed at least ({what}) and {gib(room)} are free there "
+        f"{size(need)} {where} are needed at least ({what}) and {size(room)} are free there "
         f"({free}); {way}"
     )
 
@@ -190,8 +191,8 @@ def _short(plan: MemoryPlan, place: str, need: int, room: int) -> str:
 def buffer_objections(check: BufferCheck, device: str) -> tuple[str, ...]:
     """Each single buffer that `device` refuses, and what would fit, one sentence each."""
     said = [
-        f"{buffer.kind} of {gib(buffer.total_bytes)} ({buffer.how}) is over the limit of "
-        f"{gib(check.limit_bytes)} for one buffer of {device}: {buffer.consequence}"
+        f"{buffer.kind} of {size(buffer.total_bytes)} ({buffer.how}) is over the limit of "
+        f"{size(check.limit_bytes)} for one buffer of {device}: {buffer.consequence}"
         for buffer in check.over
     ]
     ways = []
@@ -208,14 +209,9 @@ def buffer_objections(check: BufferCheck, device: str) -> tuple[str, ...]:
     return (*said, *([f"what would fit: {'; '.join(ways)}"] if ways else ()))
 
 
-def gib(size_bytes: float) -> str:
-    """Bytes in binary units: GiB = 2^30, MiB = 2^20."""
-    return f"{size_bytes / GIB:,.2f} GiB" if size_bytes >= GIB else f"{size_bytes / MIB:,.1f} MiB"
-
-
 def summed(parts: Sequence[Part]) -> str:
     """The parts in one line: `weights 5.8 MiB, KV cache 8.0 MiB`."""
     sizes: dict[str, int] = {}
     for part in parts:
         sizes[part.name] = sizes.get(part.name, 0) + part.size_bytes
-    return ", ".join(f"{name} {gib(size)}" for name, size in sizes.items())
+    return ", ".join(f"{name} {size(held)}" for name, held in sizes.items())

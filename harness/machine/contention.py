@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from harness.machine.load import GpuState, ProcessUse, Reading
+from harness.quantities import share as share_text
 
 Key = TypeVar("Key", str, int)
 Kind = Literal["cpu", "steal", "rival", "gpu", "memory", "swap", "power"]
@@ -309,7 +310,7 @@ def _steal(window: _Window, thresholds: Thresholds) -> Cause | None:
     share = found[0] / found[1] / window.cpus
     if share <= thresholds.steal_share:
         return None
-    message = f"the hypervisor took {_percent(share)} of the CPU away (steal time)"
+    message = f"the hypervisor took {share_text(share)} of the CPU away (steal time)"
     return Cause("steal", share / thresholds.steal_share, message)
 
 
@@ -339,9 +340,9 @@ def _gpu(window: _Window, thresholds: Thresholds) -> Cause | None:
     if share <= thresholds.gpu_share:
         return None
     (_, top), most = max(used.items(), key=lambda item: item[1])
-    message = f"{top} used {_percent(most)} of the GPU"
+    message = f"{top} used {share_text(most)} of the GPU"
     if most < NAMED_SHARE * share:
-        message = f"other processes used {_percent(share)} of the GPU, first of them {top}"
+        message = f"other processes used {share_text(share)} of the GPU, first of them {top}"
     return Cause("gpu", share / thresholds.gpu_share, message, top)
 
 
@@ -350,7 +351,7 @@ def _memory(window: _Window, thresholds: Thresholds) -> Cause | None:
     if found is None or found[0] / found[1] <= thresholds.memory_stall_share:
         return None
     share = found[0] / found[1]
-    message = f"tasks waited for memory {_percent(share)} of the time (memory pressure)"
+    message = f"tasks waited for memory {share_text(share)} of the time (memory pressure)"
     return Cause("memory", share / thresholds.memory_stall_share, message)
 
 
@@ -383,11 +384,7 @@ def _listed(causes: Sequence[Cause]) -> str:
 
 
 def _of_cpus(cpus: float, of: int) -> str:
-    return f"{_percent(cpus / of)} of the CPU ({cpus:.2f} of {of} cores)"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f} %" if share >= 0.095 else f"{share * 100:.1f} %"
+    return f"{share_text(cpus / of)} of the CPU ({cpus:.2f} of {of} cores)"
 
 
 def _overlap(start: int, end: int, other_start: int, other_end: int) -> int:

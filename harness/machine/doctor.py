@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.machine.known_bad import known_bad
+from harness.quantities import size
 
 Grade = Literal["in the way", "look", "fine", "unknown"]
 GRADES: tuple[Grade, ...] = ("in the way", "look", "unknown", "fine")
@@ -91,7 +92,7 @@ def _now(state: State) -> Iterator[Line]:
         little = state.disk_free_bytes < LITTLE_DISK_BYTES
         yield Line(
             "free disk",
-            f"{_gib(state.disk_free_bytes)} at {state.disk}",
+            f"{size(state.disk_free_bytes)} at {state.disk}",
             "look" if little else "fine",
             "records are small, saved slots (--save-slots) are not" if little else None,
         )
@@ -101,9 +102,9 @@ def _now(state: State) -> Iterator[Line]:
 def _memory(state: State) -> Iterator[Line]:
     if state.available_bytes is None:
         return
-    seen = f"{_gib(state.available_bytes)} of {_gib(state.memory_bytes)} free"
+    seen = f"{size(state.available_bytes)} of {size(state.memory_bytes)} free"
     if state.swap_used_bytes:
-        seen += f", {_gib(state.swap_used_bytes)} swapped out"
+        seen += f", {size(state.swap_used_bytes)} swapped out"
     tight = state.available_bytes < state.memory_bytes / 4
     step = "close what uses it: a model that is swapped out is read at the disk's speed"
     yield Line("memory", seen, "look" if tight else "fine", step if tight else None)
@@ -152,7 +153,7 @@ def _power(facts: Mapping[str, str], state: State) -> Iterator[Line]:
 
 def _limits(facts: Mapping[str, str], state: State) -> Iterator[Line]:
     if limit := facts.get("memory limit"):
-        seen = f"{limit} by control group, the machine has {_gib(state.memory_bytes)}"
+        seen = f"{limit} by control group, the machine has {size(state.memory_bytes)}"
         yield Line(
             "memory limit",
             seen,
@@ -246,7 +247,3 @@ def _windows(facts: Mapping[str, str]) -> Iterator[Line]:
     yield Line("Visual C++ runtime", seen)
     if (delay := facts.get("GPU timeout (TdrDelay), s")) is not None:
         yield Line("GPU timeout (TdrDelay)", f"{delay} s")
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.1f} GiB"

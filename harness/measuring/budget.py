@@ -10,13 +10,13 @@ from harness.llamacpp.forecast import (
     RungForecast,
     RungWork,
     deepest_within,
-    duration,
     forecast,
     rung_works,
     spoken,
 )
 from harness.llamacpp.layers import active_parameters, model_layers
 from harness.measuring.script import Script
+from harness.quantities import duration
 from harness.records.lines import Chunk, Plan
 from harness.serving.client import Exchange
 from harness.serving.gguf_file import GgufInfo

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from harness.errors import SetupError
 from harness.llamacpp.cost import PrefillWatch, guess
-from harness.llamacpp.forecast import duration
 from harness.measuring.campaign import Campaign, hold_machine
 from harness.measuring.reporter import Reporter
+from harness.quantities import duration
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.serving.session import binary_of, open_session, served_model

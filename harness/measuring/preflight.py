@@ -17,12 +17,12 @@ from harness.llamacpp.memory_plan import (
     buffer_objections,
     by_log,
     by_theory,
-    gib,
     memory_objections,
     summed,
 )
 from harness.machine.memory_pools import MemoryPools
 from harness.machine.vulkan import VulkanDevice, vulkan_devices
+from harness.quantities import size
 from harness.records.lines import Event
 from harness.serving.gguf_file import GgufInfo
 from harness.serving.session import Session, served_model
@@ -75,7 +75,7 @@ class Preflight:
     @property
     def sentence(self) -> str:
         """The memory in one line."""
-        free = [f"{gib(p.free_bytes)} of {p.name}" for p in self.memory.pools if p.free_bytes]
+        free = [f"{size(p.free_bytes)} of {p.name}" for p in self.memory.pools if p.free_bytes]
         known = f"; {', '.join(free)} were free" if free else ""
         return f"memory: {summed(self.memory.parts) or 'not known'}{known}"
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from harness.records.metrics import Metric
+from harness.quantities import depth_label
 from harness.records.outcomes import OUTCOMES
+from harness.report.quantities import amount, change, interval
 from harness.report.text import inert, plain_table, rendered
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.compare import NO_SLOWER, SLOWER, Compared
@@ -88,7 +89,7 @@ def _moved(cell: CellVerdict) -> str:
         cell.metric.kind, ("less", "more")
     )[0 if less else 1]
     by = f"{ratio:.1f} × {word}" if ratio >= 1.5 else f"{abs(after / before - 1):.0%} {word}"
-    numbers = f"{_quantity(cell.metric, before)}, then {_quantity(cell.metric, after)}"
+    numbers = f"{amount(cell.metric, before)}, then {amount(cell.metric, after)}"
     return f"{where} {by} ({numbers})"
 
 
@@ -96,7 +97,7 @@ def _reasons(compared: Compared) -> Iterator[tuple[str, str]]:
     for cell in compared.cells:
         if cell.outcome != "PASS":
             yield (
-                f"{cell.outcome} {cell.metric.label} at {cell.depth}: {cell.message}",
+                f"{cell.outcome} {cell.metric.label} at {depth_label(cell.depth)}: {cell.message}",
                 OUTCOMES[cell.outcome].style,
             )
 
@@ -104,36 +105,22 @@ def _reasons(compared: Compared) -> Iterator[tuple[str, str]]:
 def _table(compared: Compared, *, narrow: bool) -> Table:
     """One row a cell; without units and the change itself where the terminal is `narrow`."""
     table = plain_table()
-    change = () if narrow else ("B against A",)
-    for name in ("depth", "metric", "A", "B", *change, "interval", "outcome"):
+    changes = () if narrow else ("B against A",)
+    for name in ("depth", "metric", "A", "B", *changes, "interval", "outcome"):
         justify = "left" if name in ("metric", "outcome") else "right"
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     last: int | None = None
     for cell in compared.cells:
         if last is not None and cell.depth != last:
             table.add_section()
-        values = [_quantity(cell.metric, value) for value in (cell.baseline, cell.measured)]
+        values = [amount(cell.metric, value) for value in (cell.baseline, cell.measured)]
         table.add_row(
-            str(cell.depth) if cell.depth != last else "",
+            depth_label(cell.depth) if cell.depth != last else "",
             cell.metric.label,
             *(value.split()[0] if narrow else value for value in values),
-            *(() if narrow else (_share(cell, cell.change),)),
-            "-" if cell.low is None else f"{_share(cell, cell.low)} .. {_share(cell, cell.high)}",
+            *(() if narrow else (change(cell),)),
+            interval(cell),
             Text(cell.outcome, style=OUTCOMES[cell.outcome].style),
         )
         last = cell.depth
     return table
-
-
-def _quantity(metric: Metric, value: float | None) -> str:
-    if value is None:
-        return "-"
-    if metric.kind == "score":
-        return f"{value:.0%} right"
-    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 3}f} {metric.unit}"
-
-
-def _share(cell: CellVerdict, share: float | None) -> str:
-    if share is None:
-        return "-"
-    return f"{share * 100:+.1f}{' pt' if cell.metric.kind == 'score' else '%'}"

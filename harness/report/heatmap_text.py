@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness.quantities import depth_label, duration
 from harness.records.probes import _MEANINGS, SIGNS, Matrix, heatmap_sentence
 
 _NAMED_CELLS = 8
@@ -10,7 +11,7 @@ _NAMED_CELLS = 8
 def heatmap_lines(matrix: Matrix) -> Iterator[str]:
     """The heatmap as lines: sentence, grid, legend, wrong cells with their classes, tokens."""
     yield heatmap_sentence(matrix)
-    heads = [_length(length) for length in matrix.lengths]
+    heads = [depth_label(length) for length in matrix.lengths]
     width = max(len(head) for head in heads) + 1
     yield "   depth" + "".join(head.rjust(width) for head in heads)
     for band, row in enumerate(matrix.rows()):
@@ -21,21 +22,19 @@ def heatmap_lines(matrix: Matrix) -> Iterator[str]:
     wrong = [c for c in matrix.cells if c.state not in ("right", "not_asked")]
     for cell in wrong[:_NAMED_CELLS]:
         cold = "" if cell.cold_class is None else f", cold: {_class(cell.cold_class)}"
-        yield (f"  {cell.length} tokens, {cell.share:.0%}: {_class(cell.warm_class or '')}{cold}")
+        yield (
+            f"  {depth_label(cell.length)}, {cell.share:.0%}: {_class(cell.warm_class or '')}{cold}"
+        )
     if len(wrong) > _NAMED_CELLS:
         yield f"  and {len(wrong) - _NAMED_CELLS} more cells (see the record)"
     if matrix.prefilled_tokens is not None and matrix.question_tokens is not None:
         document = matrix.prefilled_tokens - matrix.question_tokens
-        took = "" if matrix.elapsed_s is None else f", in {matrix.elapsed_s:.0f} s"
+        took = "" if matrix.elapsed_s is None else f", in {duration(matrix.elapsed_s)}"
         yield (
             f"heatmap prefilled (server's counts): {document} tokens of document, "
             f"{document / matrix.lengths[-1]:.2f} x ctx, {matrix.question_tokens} of questions, "
             f"{matrix.confirm_tokens or 0} read cold to confirm{took}"
         )
-
-
-def _length(tokens: int) -> str:
-    return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)
 
 
 def _class(kind: str) -> str:

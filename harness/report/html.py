@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
+from harness.quantities import depth_label
 from harness.records.lines import Header
 from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
 from harness.records.outcomes import OUTCOMES, Outcome
@@ -29,7 +30,7 @@ from harness.report.plots import machine as machine_plot
 from harness.report.plots import prefill as prefill_plot
 from harness.report.plots import timeline as timeline_plot
 from harness.report.plots.figure import Figure
-from harness.report.quantities import change, depth_label, interval, quantity
+from harness.report.quantities import change, interval, quantity, samples
 from harness.verdicts import memory_account
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.judged import Judged
@@ -101,6 +102,7 @@ def _page(
         quantity=quantity,
         change=change,
         interval=interval,
+        samples=samples,
     )
 
 
@@ -195,7 +197,7 @@ def _history_figures(
             bands=bands,
             reference=reference,
             label=f"{machine}, {model}",
-            number=number,
+            place=number,
             drawn=drawn,
         )
     return plots
@@ -310,11 +312,13 @@ def _log(run: Judged) -> list[tuple[str, str]]:
         if e.code not in ("server_log", "machine") and e.message
     ]
     lines += [
-        (f"the log at {r.depth:,}", f"{code} (×{count})")
+        (f"the log at {depth_label(r.depth)}", f"{code} (×{count})")
         for r in run.record.rungs
         for code, count in sorted(r.log_counts.items())
     ]
     lines += [("memory", said) for said in memory_account.sentences(run.record)]
-    lines += [(f"note at {r.depth:,}", note) for r in run.record.rungs for note in r.notes]
+    lines += [
+        (f"note at {depth_label(r.depth)}", note) for r in run.record.rungs for note in r.notes
+    ]
     lines += [("drift", d.sentence) for d in run.verdict.drift]
     return lines

@@ -6,9 +6,10 @@ Text from outside is escaped: a model's name or answer must not become a table, 
 import re
 from collections.abc import Iterable, Sequence
 
+from harness.quantities import depth_label
 from harness.records.lines import RESUMED
 from harness.records.outcomes import OUTCOMES
-from harness.report.quantities import change, depth_label, interval, quantity
+from harness.report.quantities import change, interval, quantity
 from harness.report.sparkline import prefill_line
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.judged import Judged

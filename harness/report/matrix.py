@@ -6,6 +6,7 @@ from statistics import median
 from rich.table import Table
 from rich.text import Text
 
+from harness.quantities import depth_label, number
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT
 from harness.records.outcomes import OUTCOMES
@@ -13,7 +14,6 @@ from harness.records.samples import samples_of, values_of
 from harness.report.text import inert, plain_table, rendered
 from harness.verdicts.judged import Judged
 
-_MIB = 2**20
 DISTURBED = "*"
 
 Results = Mapping[str | None, Judged | str]
@@ -41,8 +41,8 @@ def _said(results: Results) -> Iterator[tuple[str, str]]:
         for cell in result.verdict.cells:
             if cell.outcome not in ("PASS", "NO_BASELINE", "INCONCLUSIVE"):
                 yield (
-                    f"arm {arm}, {cell.metric.label} at {cell.depth}: {cell.outcome}: "
-                    f"{cell.message}",
+                    f"arm {arm}, {cell.metric.label} at {depth_label(cell.depth)}: "
+                    f"{cell.outcome}: {cell.message}",
                     OUTCOMES[cell.outcome].style,
                 )
 
@@ -64,7 +64,7 @@ def _table(results: Results) -> Table:
         if last is not None and rung.depth != last:
             table.add_section()
         table.add_row(
-            str(rung.depth) if rung.depth != last else "",
+            depth_label(rung.depth) if rung.depth != last else "",
             arm,
             *_measured(rung),
             _kv(record),
@@ -91,11 +91,7 @@ def _measured(rung: Rung) -> Iterator[str]:
     for metric in (PREFILL, GENERATION, TTFT, MEMORY):
         values = values_of(metric, clean) or values_of(metric, every)
         mark = DISTURBED if values and not values_of(metric, clean) else ""
-        yield f"{_number(median(values))}{mark}" if values else "-"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 3}f}"
+        yield f"{number(median(values))}{mark}" if values else "-"
 
 
 def _kv(record: RunRecord) -> str:
@@ -104,13 +100,8 @@ def _kv(record: RunRecord) -> str:
     measured, theory = data.get("measured_bytes"), data.get("theory_bytes")
     if not theory:
         return "-"
-    sizes = ["?" if not v else _mib(v) for v in (measured, theory)]
+    sizes = ["?" if not v else number(v / 2**20) for v in (measured, theory)]
     return f"{sizes[0]}/{sizes[1]}" if len("".join(sizes)) < 10 else " / ".join(sizes)
-
-
-def _mib(size_bytes: float) -> str:
-    mib = size_bytes / _MIB
-    return f"{mib:.0f}" if mib >= 1000 else f"{mib:.2f}".rstrip("0").rstrip(".")
 
 
 def _retrieval(rung: Rung) -> str:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from harness.quantities import depth_label, duration
 from harness.report.text import encodable
 
 _PLAIN_EVERY_S = 15.0
@@ -53,9 +54,8 @@ class TerminalReporter:
             if now - self._started_s < _QUIET_FIRST_S or not due:
                 return
             self._last_s = now
-            share = done_tokens / max(total_tokens, 1)
-            left = "" if eta_s is None else f", about {_clock(eta_s)} left"
-            text = f"prefill {depth}: {done_tokens}/{total_tokens} tokens ({share:.0%}){left}"
+            left = "" if eta_s is None else f", about {duration(eta_s)} left"
+            text = f"{depth_label(depth)}: read {done_tokens / max(total_tokens, 1):.0%}{left}"
             if live:
                 terminal.rewrite("" if finished else text, erase=True)
             else:
@@ -73,11 +73,3 @@ class TerminalReporter:
     @staticmethod
     def _encoding(terminal: pytest.TerminalReporter) -> str | None:
         return getattr(terminal._tw._file, "encoding", None)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,45 +1,42 @@
-"""A run with its verdict and the baseline it was judged against: what every report is made of."""
+"""What a cell measured, and how it changed, as text."""
 
-from harness.report.text import plain_number
+from harness.quantities import number, percent, share, span
+from harness.records.metrics import Metric
 from harness.verdicts.cell import CellVerdict
 
-
-def depth_label(tokens: int) -> str:
-    """A depth as people write it: 32768 is 32K (K = 1024); others in full."""
-    for size, letter in ((2**20, "M"), (1024, "K")):
-        if tokens >= size and tokens % size == 0:
-            return f"{tokens // size}{letter}"
-    return f"{tokens:,}"
+ABSENT = "–"
 
 
-def percent(share: float, digits: int = 1, unit: str = "%") -> str:
-    """A share as a signed percentage; what rounds to zero has no sign."""
-    text = f"{share * 100.0:+.{digits}f}"
-    if float(text) == 0.0:
-        text = text[1:]
-    return f"{text.replace('-', '−')} {unit}"
+def amount(metric: Metric, value: float | None) -> str:
+    """A value in its metric's unit; of answers, the share that was right."""
+    if value is None:
+        return ABSENT
+    return f"{share(value)} right" if metric.kind == "score" else f"{number(value)} {metric.unit}"
 
 
 def quantity(cell: CellVerdict, value: float | None) -> str:
-    """A location in its metric's unit; for answers, how many were right."""
-    if value is None:
-        return "–"
-    if cell.metric.kind == "score":
-        return f"{value:,.4g} right"
-    return f"{plain_number(value)} {cell.metric.unit}"
+    """A location of a cell in its metric's unit; of answers, how many of those asked for."""
+    if value is None or cell.metric.kind != "score":
+        return amount(cell.metric, value)
+    return f"{value:.4g} of {cell.n_current}" if cell.n_current else f"{value:.4g} right"
 
 
 def change(cell: CellVerdict) -> str:
     """A cell's change against its baseline, in percent, or in points for answers."""
-    return "–" if cell.change is None else percent(cell.change, unit=_unit(cell))
+    return ABSENT if cell.change is None else percent(cell.change, _unit(cell))
 
 
 def interval(cell: CellVerdict) -> str:
     """The interval of that change."""
     if cell.low is None or cell.high is None:
-        return "–"
-    return f"{percent(cell.low, unit='')}to {percent(cell.high, unit=_unit(cell))}"
+        return ABSENT
+    return span(cell.low, cell.high, _unit(cell))
+
+
+def samples(cell: CellVerdict) -> str:
+    """How many samples it rests on, here and in the baseline."""
+    return f"{cell.n_current}/{cell.n_baseline}" if cell.n_baseline else ABSENT
 
 
 def _unit(cell: CellVerdict) -> str:
-    return "pt" if cell.metric.kind == "score" else "%"
+    return " pt" if cell.metric.kind == "score" else " %"

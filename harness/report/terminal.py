@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
+from harness.quantities import depth_label, duration
 from harness.records.lines import REGAINED, RESUMED, RunRecord
 from harness.records.outcomes import OUTCOMES
 from harness.records.probes import SCORE_EVENT, matrix_of
 from harness.records.samples import samples_of
 from harness.report.heatmap_text import heatmap_lines
+from harness.report.quantities import change, interval, quantity, samples
 from harness.report.sparkline import prefill_line
 from harness.report.text import inert, plain_table, rendered
 from harness.verdicts import harder as harder_scores
@@ -58,7 +60,8 @@ def _heading(record: RunRecord) -> Iterator[str]:
     header, plan = record.header, record.header.plan
     yield (
         f"{header.model.name} on {header.machine.cpu} ({header.machine.machine_class}), "
-        f"server {header.server.origin} {header.server.build}, ctx {header.plan.ctx_tokens}"
+        f"server {header.server.origin} {header.server.build}, "
+        f"context {depth_label(plan.ctx_tokens)}"
         + (f", {plan.distractors} distractors a rung" if plan.distractors else "")
         + (f", background {plan.background}" if plan.background != "plain" else "")
         + (f", profile {header.profile}" if header.profile else "")
@@ -88,7 +91,7 @@ def _reasons(verdict: RunVerdict) -> Iterator[tuple[str, str]]:
         for step in dict.fromkeys(g[0].next_step for g in groups.values()):
             for cells in groups.values():
                 if cells[0].next_step == step:
-                    where = ", ".join(f"{c.metric.label} at {c.depth}" for c in cells)
+                    where = ", ".join(f"{c.metric.label} at {depth_label(c.depth)}" for c in cells)
                     yield f"{outcome} {where}: {cells[0].message}", OUTCOMES[outcome].style
             if step:
                 yield f"  next: {step}", "default"
@@ -110,52 +113,26 @@ def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
         if last is not None and cell.depth != last:
             table.add_section()
         row = [
-            str(cell.depth) if cell.depth != last else "",
+            depth_label(cell.depth) if cell.depth != last else "",
             cell.metric.label,
             _measured(record, cell),
-            "-" if cell.baseline is None else _quantity(cell, cell.baseline),
-            "-" if cell.change is None else _percent(cell.change, cell),
+            quantity(cell, cell.baseline),
+            change(cell),
         ]
         if not narrow:
-            interval = (
-                "-"
-                if cell.low is None or cell.high is None
-                else f"{_percent(cell.low, cell)} .. {_percent(cell.high, cell)}"
-            )
-            count = f"{cell.n_current}/{cell.n_baseline}" if cell.n_current else "-"
-            row += [interval, count]
+            row += [interval(cell), samples(cell)]
         table.add_row(*row, Text(cell.outcome, style=OUTCOMES[cell.outcome].style))
         last = cell.depth
     return table
 
 
 def _measured(record: RunRecord, cell: CellVerdict) -> str:
-    if cell.measured is None:
-        return "-"
-    if cell.metric.kind != "score":
-        return _quantity(cell, cell.measured)
+    said = quantity(cell, cell.measured)
     rung = record.rung(cell.depth)
-    if rung is None:
-        return "-"
-    right, asked, controls_right, controls = samples_of(rung).retrieval
-    each = {f"{a.needles_right}/{a.needles_asked}" for a in rung.counted_asks}
-    control = "control" if controls_right == controls else f"control {controls_right}/{controls}"
-    if len(each) == 1 and controls_right == controls:
-        return f"{each.pop()} + {control} x{controls}"
-    return f"{right}/{asked} + {control}"
-
-
-def _quantity(cell: CellVerdict, value: float) -> str:
-    if cell.metric.kind == "score":
-        return f"{value:.0f} right"
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
-    if cell.metric.kind == "memory":
-        digits = 2 if value >= 1 else 3
-    return f"{value:,.{digits}f} {cell.metric.unit}"
-
-
-def _percent(share: float, cell: CellVerdict) -> str:
-    return f"{share * 100:+.1f}{' pt' if cell.metric.kind == 'score' else '%'}"
+    if cell.metric.kind != "score" or cell.measured is None or rung is None:
+        return said
+    *_, right, controls = samples_of(rung).retrieval
+    return said if right == controls else f"{said}, control {right} of {controls}"
 
 
 def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
@@ -174,17 +151,23 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
         if event.code == harder_scores.HARDER_EVENT:
             yield event.message
     yield from harder_scores.table(harder_scores.cells_of(record))
-    cold = [f"{r.depth}: {r.cold_ttft_ms / 1e3:,.1f} s" for r in record.rungs if r.cold_ttft_ms]
+    cold = [
+        f"{depth_label(r.depth)}: {duration(r.cold_ttft_ms / 1e3)}"
+        for r in record.rungs
+        if r.cold_ttft_ms
+    ]
     if cold:
         yield "cold TTFT (whole document read, first token): " + ", ".join(cold)
     said: set[str] = set()
     for rung in record.rungs:
         for note, times in Counter(rung.notes).items():
-            yield f"note at {rung.depth}: {note}" + (f" ({times} times)" if times > 1 else "")
+            yield f"note at {depth_label(rung.depth)}: {note}" + (
+                f" ({times} times)" if times > 1 else ""
+            )
     for rung in record.rungs:
         if rung.log_counts:
             counted = ", ".join(f"{code} ({n})" for code, n in sorted(rung.log_counts.items()))
-            yield f"server's log at {rung.depth}: {counted}"
+            yield f"server's log at {depth_label(rung.depth)}: {counted}"
     yield from memory_account.sentences(record)
     for event in record.events:
         if event.code in ("cliff", "not_read", RESUMED, REGAINED) and event.message not in said:
@@ -201,7 +184,7 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
         share = footer.prefilled_tokens / record.header.plan.ctx_tokens
         yield (
             f"{footer.prefilled_tokens} tokens prefilled in all (server's counts), "
-            f"{share:.2f} x ctx, in {footer.elapsed_s:.0f} s"
+            f"{share:.2f} x ctx, in {duration(footer.elapsed_s)}"
             + (" (the last sitting)" if record.sittings > 1 else "")
         )
     if footer is not None and footer.failure is not None:

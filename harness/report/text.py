@@ -51,11 +51,6 @@ def encodable(text: str, encoding: str | None) -> str:
     return text
 
 
-def plain_number(value: float) -> str:
-    """Four digits, and never an exponent."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
 def plain_table(*columns: str) -> Table:
     """A table of ASCII lines with these columns."""
     return Table(*columns, box=box.ASCII, show_edge=False, pad_edge=False)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
+from harness.quantities import depth_label, number, percent, share
 from harness.records.baseline import MAX_RUNS, AcceptedRun, Baseline, accepted, key_of
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, SPEED, Metric
@@ -239,8 +240,8 @@ def _unsettled(metric: Metric, sides: Sequence[Samples], band: float) -> str | N
     if spread <= band or moved <= metric.min_effect:
         return None
     return (
-        f"differs by {spread:.1%} between the runs ({min(places):,.6g} and {max(places):,.6g} "
-        f"{metric.unit}), more than the band of ±{band:.0%}"
+        f"differs by {share(spread)} between the runs ({number(min(places))} and "
+        f"{number(max(places))} {metric.unit}), more than the band of ±{band:.0%}"
     )
 
 
@@ -266,7 +267,8 @@ def _worse(
     now = Baseline(key=old.key, runs=tuple(fresh))
     for change in changes(old, now):
         if change.metric is not RETRIEVAL and change.worse_beyond(bands[change.metric.name]):
-            said = f"{change.metric.label} at {change.depth} {change.share:+.1%} against {since}"
+            moved = percent(change.share or 0.0)
+            said = f"{change.metric.label} at {depth_label(change.depth)} {moved} against {since}"
             yield (change.depth, change.metric), said
     depths = [c.depth for c in changes(old, now) if c.metric is RETRIEVAL and c.share is not None]
     sides = [(needles_of(now.samples(d)), needles_of(old.samples(d))) for d in depths]

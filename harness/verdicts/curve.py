@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from harness.llamacpp.cost import ChunkLike
+from harness.quantities import near, percent
 from harness.verdicts.batches import Paired, pair
 from harness.verdicts.levels import fit_levels
 from harness.verdicts.noise import PRIOR, Floats
@@ -48,11 +49,11 @@ class Departure:
 
     @property
     def sentence(self) -> str:
-        """The stretch and its change, as "from 65,536 tokens on, −23 %"."""
-        change = f"{self.estimate.change * 100.0:+.0f} %".replace("-", "−")
+        """The stretch and its change, as "from 64K on, −23 %"."""
+        change = percent(self.estimate.change)
         if self.to_end:
-            return f"from {self.from_tokens:,} tokens on, {change}"
-        return f"between {self.from_tokens:,} and {self.to_tokens:,} tokens, {change}"
+            return f"from {near(self.from_tokens)} on, {change}"
+        return f"between {near(self.from_tokens)} and {near(self.to_tokens)}, {change}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def decide_curve(curve: CurveEstimate, *, band: float) -> tuple[Decision, Estima
     decided, estimate = settle(decided, curve.judged, curve.whole, band=band, direction="higher")
     aside = f"{curve.set_aside} of {curve.batches} batches set aside"
     said = [where, curve.late.sentence("batches") if curve.late is not None else None]
-    said += [aside if curve.set_aside else None, f"all counted {curve.whole.change:+.1%}"]
+    said += [aside if curve.set_aside else None, f"all counted {percent(curve.whole.change)}"]
     return decided, estimate, "; ".join(x for x in said if x)
 
 

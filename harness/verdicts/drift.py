@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from harness.quantities import percent, share, span
 from harness.records.lines import Control, Generation, Rung, RunRecord, Timed
 from harness.records.metrics import GENERATION, PREFILL, Direction
 from harness.records.samples import generation_rate, prefill_rate
@@ -49,19 +50,19 @@ class Drift:
     def sentence(self) -> str:
         """What the controls showed, in one sentence."""
         seen = (
-            f"{self.what} changed by {self.share:+.1%} over {self.over} "
-            f"({self.low:+.1%} to {self.high:+.1%}, {self.samples} samples)"
+            f"{self.what} changed by {percent(self.share)} over {self.over} "
+            f"({span(self.low, self.high)}, {self.samples} samples)"
         )
         if self.clock is not None:
             seen = f"{seen}; {self.clock.sentence}"
         if self.state == "drifted":
             step = self.clock.next_step if self.clock is not None else "measure again when calm"
             return "; ".join(
-                x for x in (f"{seen}: more than half the band (±{self.limit:.1%})", step) if x
+                x for x in (f"{seen}: more than half the band (±{share(self.limit)})", step) if x
             )
         if self.state == "steady":
-            return f"{seen}: within half the band (±{self.limit:.1%})"
-        return f"{seen}: too wide to call steady or drifted against ±{self.limit:.1%}"
+            return f"{seen}: within half the band (±{share(self.limit)})"
+        return f"{seen}: too wide to call steady or drifted against ±{share(self.limit)}"
 
 
 def drift_between(

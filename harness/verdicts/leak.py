@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from harness.quantities import size
 from harness.records.lines import MemorySample, Rung
 
 MIN_SAMPLES = 8  # half of them must still give a slope with an interval
@@ -105,7 +106,7 @@ def find_leak(
         return Growth("NO_LEAK", "no lasting growth per generated token", slope, low, high)
     said = f"the server's memory grew by {_by_what(series, prompt_tokens)}"
     if min(low, later_low) > limit:
-        expected = f"at most {_size(limit)} per generated token is expected"
+        expected = f"at most {size(limit)} per generated token is expected"
         reason = f"{said} and was still growing at the end; {expected}"
         return Growth("LEAK", reason, slope, low, high)
     if requests >= LONG_REQUESTS:
@@ -128,15 +129,15 @@ def _by_what(series: Sequence[Point], prompt_tokens: int) -> str:
         (after.generated_tokens - before.generated_tokens, after.held_bytes - before.held_bytes)
         for before, after in pairwise(series)
     ]
-    grown, tokens = sum(size for _, size in steps), sum(count for count, _ in steps)
+    grown, tokens = sum(held for _, held in steps), sum(count for count, _ in steps)
     each, mean = grown / tokens, grown / len(steps)
-    total = f"({_size(grown)} over {len(steps)} requests and {tokens:,} tokens)"
-    by_token = sum(abs(size - each * count) for count, size in steps)
-    by_request = sum(abs(size - mean) for _, size in steps)
+    total = f"({size(grown)} over {len(steps)} requests and {tokens:,} tokens)"
+    by_token = sum(abs(held - each * count) for count, held in steps)
+    by_request = sum(abs(held - mean) for _, held in steps)
     if by_request >= by_token:
-        return f"{_size(each)} per generated token {total}"
+        return f"{size(each)} per generated token {total}"
     prompt = f", {mean / prompt_tokens:,.0f} B per token of its prompt" if prompt_tokens else ""
-    return f"{_size(mean)} per request{prompt} {total}"
+    return f"{size(mean)} per request{prompt} {total}"
 
 
 def _slope(series: Sequence[Point]) -> tuple[float, float, float]:
@@ -147,9 +148,3 @@ def _slope(series: Sequence[Point]) -> tuple[float, float, float]:
         [p.held_bytes for p in series], [p.generated_tokens for p in series], alpha=0.95
     )
     return float(found.slope), float(found.low_slope), float(found.high_slope)
-
-
-def _size(size_bytes: float) -> str:
-    if abs(size_bytes) >= 2**20:
-        return f"{size_bytes / 2**20:,.1f} MiB"
-    return f"{size_bytes / 2**10:,.1f} KiB"

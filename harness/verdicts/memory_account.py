@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from statistics import median
 
-from harness.llamacpp.kv import MIB, Excess, excess
-from harness.llamacpp.memory_plan import gib
+from harness.llamacpp.kv import Excess, excess
+from harness.quantities import size
 from harness.records.lines import RunRecord
 
 
@@ -14,7 +14,7 @@ def sentences(record: RunRecord) -> Iterator[str]:
     theory, measured = kv.get("theory_bytes"), kv.get("measured_bytes")
     if theory and measured:
         yield (
-            f"KV cache: {measured / MIB:,.2f} MiB in the server's log, {theory / MIB:,.2f} MiB by "
+            f"KV cache: {size(measured)} in the server's log, {size(theory)} by "
             f"theory ({kv['bytes_per_token']:,} B/token)"
         )
     beyond = memory_beyond_theory(record)
@@ -23,12 +23,12 @@ def sentences(record: RunRecord) -> Iterator[str]:
         grows = f"{beyond.bytes_per_token:+,.0f} B per token of depth ({rungs})"
         if beyond.bytes_per_token < 0:
             grows = f"no growth with depth ({rungs})"
-        constant = _signed(beyond.constant_bytes)
+        constant = size(beyond.constant_bytes)
         yield f"server memory beyond weights and KV cache: {constant}, {grows}"
     free = [m.host_available_bytes for r in record.rungs for m in r.memory]
     known = [size for size in free if size is not None]
     if known:
-        yield f"least free memory of the machine: {gib(min(known))}"
+        yield f"least free memory of the machine: {size(min(known))}"
 
 
 def memory_beyond_theory(record: RunRecord) -> Excess | None:
@@ -64,7 +64,3 @@ def _by_depth(record: RunRecord) -> list[tuple[int, int]]:
         if held and rung.failure is None:
             points.append((rung.document_tokens, round(median(held))))
     return points
-
-
-def _signed(size_bytes: float) -> str:
-    return f"{'-' if size_bytes < 0 else ''}{gib(abs(size_bytes))}"

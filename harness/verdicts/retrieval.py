@@ -45,14 +45,22 @@ def _answered(
     """What can be said without the other rungs; PASS where the answers remain to be compared."""
     right, asked, controls_right, controls = mine.retrieval
     cell = CellVerdict(
-        rung.depth, RETRIEVAL, "PASS", None, "", measured=float(right) if asked else None
+        rung.depth,
+        RETRIEVAL,
+        "PASS",
+        None,
+        "",
+        measured=float(right) if asked else None,
+        n_current=asked,
     )
     if rung.failure is not None and unfinished(RETRIEVAL, rung, 0):
         return replace(cell, outcome="ERROR", code=failure_code(rung), message=failed(rung))
     if not asked:
         message = "no question was asked at this rung"
         return replace(cell, outcome="ERROR", code="error", message=message)
-    said = f"{right}/{asked} right, local control {controls_right}/{controls}"
+    said = f"{right} of {asked} right"
+    if controls_right != controls:
+        said += f", local control {controls_right} of {controls}"
     if wrong := _diagnoses(rung):
         said = f"{said} ({wrong})"
     for reason, (code, text) in _INVALID.items():
@@ -79,7 +87,7 @@ def _decided(
     estimate = proportion_estimate(*counts)
     cell = replace(
         cell,
-        message=f"{cell.message}; baseline {base_right}/{base_asked}",
+        message=f"{cell.message}; baseline {base_right} of {base_asked}",
         baseline=base_right / base_asked * asked,
         change=right / asked - base_right / base_asked,
         n_current=asked,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from harness.quantities import percent, span
 from harness.records.baseline import Baseline, log_warnings
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import (
@@ -307,7 +308,7 @@ def _change(cell: CellVerdict) -> str:
     assert cell.change is not None
     assert cell.low is not None
     assert cell.high is not None
-    return f"{cell.change:+.1%} ({cell.low:+.1%} to {cell.high:+.1%})"
+    return f"{percent(cell.change)} ({span(cell.low, cell.high)})"
 
 
 # -- laws, drift and many cells at once -----------------------------------------------------

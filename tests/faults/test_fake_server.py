@@ -11,7 +11,7 @@ def test_a_healthy_server_passes(run: Measure) -> None:
     assert result.record is not None
     assert result.record.footer is not None
     assert result.record.footer.complete
-    assert "5/5 + control x3" in result.terminal
+    assert "15 of 15" in result.terminal
     assert result.verdict is not None
     for metric in ("generation", "retrieval"):
         for depth in DEPTHS:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from harness.quantities import depth_label
 from harness.questions.haystack import PLACEMENT
 from harness.records.lines import AskRecord, Rung
 from harness.report.plots.figure import Figure, Table, Trace, safe, wrapped
-from harness.report.quantities import depth_label
 from harness.verdicts.judged import Judged
 
 State = Literal["right", "partly", "wrong", "invalid"]

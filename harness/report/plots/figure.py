@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.report.quantities import depth_label
+from harness.quantities import depth_label
 from harness.verdicts.judged import Judged
 
 Trace = dict[str, Any]

@@ -1,8 +1,8 @@
 """The harder tests as a plot: the share that was right by depth, a line a task."""
 
+from harness.quantities import depth_label
 from harness.questions.harder import Task
 from harness.report.plots.figure import Figure, Table, Trace, axes, log_depth, safe
-from harness.report.quantities import depth_label
 from harness.verdicts.harder import HARDER_EVENT, Share, cells_of
 from harness.verdicts.judged import Judged
 

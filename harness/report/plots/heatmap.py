@@ -1,8 +1,8 @@
 """The heatmap probe as a plot: one square a length and band of depth, with its class on hover."""
 
+from harness.quantities import depth_label
 from harness.records.probes import CellResult, CellState, matrix_of
 from harness.report.plots.figure import Figure, Table, Trace, axes, safe
-from harness.report.quantities import depth_label
 from harness.verdicts.judged import Judged
 
 LABELS: dict[CellState, tuple[str, str, str]] = {

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from harness.quantities import depth_label
 from harness.records.lines import Timed
 from harness.report.plots.figure import Figure, Table, Trace, axes, wrapped
-from harness.report.quantities import depth_label
 from harness.verdicts.judged import Judged
 
 

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.quantities import depth_label, number, percent, span
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell
 from harness.report.plots.figure import Figure, Table, Trace, safe
-from harness.report.quantities import depth_label, percent
-from harness.report.text import plain_number
 from harness.verdicts.trend import Finding, findings
 
 MAX_RUNS_DRAWN = 400
@@ -27,7 +26,7 @@ def sentence(finding: Finding) -> str:
     assert decay is not None
     return (
         f"{where}: {percent(decay.change)} against the pinned reference "
-        f"({percent(decay.low)} to {percent(decay.high)}), {percent(decay.per_run, 2)} a run, "
+        f"({span(decay.low, decay.high)}), {percent(decay.per_run)} a run, "
         f"as of {point.started_at[:10]}, build {point.build}"
     )
 
@@ -38,7 +37,7 @@ def history(
     bands: Mapping[str, float],
     reference: str | None,
     label: str,
-    number: int,
+    place: int,
     drawn: int = MAX_RUNS_DRAWN,
 ) -> list[Figure]:
     """One plot a metric over the newest runs of one machine, model and configuration.
@@ -49,7 +48,7 @@ def history(
     for (metric, depth), cell in by_cell(points).items():
         metrics.setdefault(metric, []).append((depth, cell))
     return [
-        _figure(metric, cells, bands[metric], reference, label, number, drawn)
+        _figure(metric, cells, bands[metric], reference, label, place, drawn)
         for metric, cells in metrics.items()
     ]
 
@@ -60,14 +59,14 @@ def _figure(
     band: float,
     reference: str | None,
     label: str,
-    number: int,
+    place: int,
     newest: int,
 ) -> Figure:
     metric = METRICS[name]
     traces: list[Trace] = []
     rows: list[tuple[str, ...]] = []
     said: list[str] = []
-    for place, (depth, cell) in enumerate(cells):
+    for line, (depth, cell) in enumerate(cells):
         drawn = cell[-newest:]
         found = findings(cell, band=band, reference=reference)
         said += [sentence(f) for f in found]
@@ -76,7 +75,7 @@ def _figure(
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": depth_label(depth),
-                "meta": f"run{place}",
+                "meta": f"run{line}",
                 "marker": {"size": 5},
                 "x": [p.started_at for p in drawn],
                 "y": [round(p.value, 4) for p in drawn],
@@ -100,7 +99,7 @@ def _figure(
                 }
             )
         rows += [
-            (depth_label(depth), p.started_at[:16], p.build, plain_number(p.value), p.run_id)
+            (depth_label(depth), p.started_at[:16], p.build, number(p.value), p.run_id)
             for p in reversed(cell[-MAX_RUNS_TABLED:])
         ]
     layout: dict[str, Any] = {
@@ -108,7 +107,7 @@ def _figure(
         "yaxis": {"title": {"text": f"{metric.label}, {metric.unit}"}, "rangemode": "tozero"},
     }
     return Figure(
-        f"history-{number}-{name}",
+        f"history-{place}-{name}",
         f"{metric.label[0].upper()}{metric.label[1:]} over time",
         "One line a depth; a tall diamond marks the first run on a new level.",
         traces,

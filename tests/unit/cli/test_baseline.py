@@ -54,7 +54,7 @@ def test_a_cell_in_which_runs_disagree_stays_out_with_the_numbers(repo: Path) ->
     measured(repo, "20260101-000002-b", [rung(2048, prefill_tok_s=600.0)])
     done = harness("baseline", "update")
     assert done.exit_code == 0
-    assert "stays out: prefill at 2048 differs by 66.7%" in done.output
+    assert "stays out: prefill at 2K differs by 67 %" in done.output
     steady = find_baseline(repo / "baselines", key_of(header((2048,))))
     assert steady is not None
     assert [bool(run.cells[2048].prefill_tok_s) for run in steady.runs] == [False, False]
@@ -187,7 +187,7 @@ def test_list_show_diff_and_prune(repo: Path) -> None:
     shown = harness("baseline", "show", path.stem).output
     assert "20260101-000001-a" in shown
     assert "1,000 tok/s" in shown
-    assert "+0.0%" in harness("baseline", "diff", str(path), str(path)).output
+    assert "0.0 %" in harness("baseline", "diff", str(path), str(path)).output
     assert "every baseline is used" in harness("baseline", "prune").output
     for record in (repo / "results").glob("*.jsonl"):
         record.unlink()
@@ -266,7 +266,7 @@ def test_a_regressed_run_is_not_added_without_a_word(repo: Path) -> None:
     done = harness("baseline", "update", "--add", "000003-c")
     assert done.exit_code == 3
     assert "stays out: generation at 2048 differs by" in done.output
-    assert "generation at 2048 -30.0% against the baseline" in done.output
+    assert "generation at 2K −30 % against the baseline" in done.output
     done = harness("baseline", "update", "--add", "000003-c", "--reason", "try it")
     assert done.exit_code == 0
     assert "stays out: generation at 2048 differs by" in done.output
@@ -283,7 +283,7 @@ def test_worse_cells_must_be_meant(repo: Path) -> None:
     done = harness("baseline", "update")
     assert done.exit_code == 3
     assert "3 cells would get worse" not in done.output  # also against the anchor, named once
-    assert "generation at 2048 -40.0% against the baseline" in done.output
+    assert "generation at 2K −40 % against the baseline" in done.output
     assert harness("judge").exit_code == 1
     done = harness("baseline", "update", "--reason", "the fan is broken")
     assert done.exit_code == 0, done.output

@@ -110,4 +110,4 @@ def test_a_profile_is_planned_as_it_is_measured(model: Path) -> None:
     lines = done.output.splitlines()
     assert lines[0].startswith("4,194,304 tokens ")
     assert lines[-1] == lines[0]  # the answer, first and last
-    assert "KQ mask of 4.00 GiB" in done.output
+    assert "KQ mask of 4 GiB" in done.output

@@ -10,13 +10,13 @@ from harness.llamacpp.forecast import (
     Answering,
     RungWork,
     deepest_within,
-    duration,
     forecast,
     repeats_made,
     rung_works,
     spoken,
 )
 from harness.measuring.budget import Budget, probe_tokens
+from harness.quantities import duration
 from harness.records.lines import Chunk, Plan
 from tests.made import header
 
@@ -202,5 +202,5 @@ def test_a_probe_may_always_take_two_seconds_but_no_tenth_of_a_budget() -> None:
 
 
 def test_durations_and_intervals_in_words() -> None:
-    assert [duration(s) for s in (8.6, 200, 16_800)] == ["9 s", "3 min 20 s", "4 h 40 min"]
+    assert [duration(s) for s in (8.6, 200, 16_800)] == ["8.6 s", "3 min 20 s", "4 h 40 min"]
     assert spoken(Estimate(60e3, 50e3, 75e3)) == "1 min 00 s (50 s to 1 min 15 s)"

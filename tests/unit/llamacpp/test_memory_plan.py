@@ -15,11 +15,11 @@ from harness.llamacpp.memory_plan import (
     buffer_objections,
     by_log,
     by_theory,
-    gib,
     memory_objections,
     summed,
 )
 from harness.machine.vulkan import VulkanDevice, parse_vulkaninfo
+from harness.quantities import size
 from tests.unit.llamacpp.test_buffers import QWEN35_2B
 
 VULKANINFO = """\
@@ -71,7 +71,7 @@ def test_memory_by_theory_is_a_lower_bound_that_says_so() -> None:
     assert plan.total_bytes == 4 * GIB + theory.total_bytes
     assert any("compute buffers" in unknown for unknown in plan.unknown)
     (said,) = memory_objections(plan)
-    assert "10.00 GiB are free there (RAM 10.00 GiB by the system)" in said
+    assert "10 GiB are free there (RAM 10 GiB by the system)" in said
     assert memory_objections(by_theory(4 * GIB, theory, ())) == ()
     assert memory_objections(by_theory(4 * GIB, theory, ram(200))) == ()
 
@@ -96,8 +96,8 @@ def test_a_cache_that_fits_the_gpu_need_not_fit_the_ram() -> None:
 
 def test_a_card_that_is_too_small_is_objected_to_however_much_ram_there_is() -> None:
     (said,) = memory_objections(placed((*ram(64), CARD), GPU, GPU, weights_gib=20))
-    assert said.startswith("32.02 GiB on the GPU are needed at least (weights 20.00 GiB")
-    assert "24.00 GiB are free there (NVIDIA GeForce RTX 4090 24.00 GiB by NVML)" in said
+    assert said.startswith("32.02 GiB on the GPU are needed at least (weights 20 GiB")
+    assert "24 GiB are free there (NVIDIA GeForce RTX 4090 24 GiB by NVML)" in said
     assert "leave layers in RAM (-ngl)" in said
 
 
@@ -130,7 +130,7 @@ def test_the_log_tells_each_devices_free_memory() -> None:
     plan = by_log(scan([device, *LOG.splitlines()]), (*ram(64), CARD))
     assert plan.needed_bytes("Vulkan0") == pytest.approx(1052.8 * MIB, abs=2**12)
     (said,) = memory_objections(plan)
-    assert "NVIDIA H200 900.0 MiB by the server's log" in said
+    assert "NVIDIA H200 900 MiB by the server's log" in said
     roomy = by_log(scan([device.replace(" 900", " 143139"), *LOG.splitlines()]), ram(64))
     assert memory_objections(roomy) == ()
 
@@ -145,7 +145,7 @@ def test_memory_by_the_log_goes_by_device() -> None:
     plan = by_log(scan(LOG.splitlines()), ram(8))
     assert plan.total_bytes == pytest.approx(5409.35 * MIB, abs=2**12)
     assert ("KV cache", "Vulkan0") in {(p.name, p.device) for p in plan.parts}
-    assert summed(plan.parts).startswith("weights 6.3 MiB, KV cache 1.00 GiB, compute buffers 4.28")
+    assert summed(plan.parts).startswith("weights 6.3 MiB, KV cache 1 GiB, compute buffers 4.28")
     empty = by_log(scan(["nothing"]), ())
     assert empty.unknown
 
@@ -155,7 +155,7 @@ def test_buffers_over_the_limit_come_with_what_would_fit() -> None:
         QWEN35_2B, 1_048_576, 2 * GIB, CacheSettings("q8_0", "q8_0", n_ubatch=1024)
     )
     said = buffer_objections(check, "RADV")
-    assert "KQ mask of 2.00 GiB (ubatch 1024 x 1,048,576 cells x 2 bytes)" in said[0] + said[1]
+    assert "KQ mask of 2 GiB (ubatch 1024 x 1,048,576 cells x 2 bytes)" in said[0] + said[1]
     assert said[-1].startswith("what would fit: -ub 512 makes mask and scores fit")
     assert buffer_objections(check_buffers(QWEN35_2B, 8192, 2 * GIB, CacheSettings()), "RADV") == ()
 
@@ -172,8 +172,8 @@ def test_a_cache_setting_is_read_from_flags_with_the_servers_defaults() -> None:
 
 
 def test_sizes_are_in_binary_units() -> None:
-    assert gib(2 * GIB) == "2.00 GiB"
-    assert gib(5.8 * MIB) == "5.8 MiB"
+    assert size(2 * GIB) == "2 GiB"
+    assert size(5.8 * MIB) == "5.8 MiB"
 
 
 def test_what_theory_cannot_tell_is_handed_on() -> None:

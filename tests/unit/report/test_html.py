@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from harness.quantities import depth_label, percent
 from harness.records.history import points_of
 from harness.records.lines import Chunk, Event
 from harness.records.probes import HEATMAP_EVENT, CellResult, Matrix
@@ -15,7 +16,6 @@ from harness.report import html
 from harness.report.html import MAX_BYTES, history_page, page
 from harness.report.plots import answers
 from harness.report.plots import prefill as prefill_plot
-from harness.report.quantities import depth_label, percent
 from harness.verdicts.judged import Judged
 from harness.verdicts.verdict import judge
 from tests.made import BANDS, DEPTHS, HOSTILE, judged, whole_run
@@ -107,7 +107,7 @@ def test_there_is_a_table_behind_each_plot(hostile: Page) -> None:
 def test_the_worst_stands_first_with_what_to_do() -> None:
     words = " ".join("".join(Page(page([judged(cliff=0.6)], bands=BANDS)).words).split())
     assert words.index("REGRESSED worse than the baseline") < words.index("Results")
-    assert "from 16,589 tokens on, −40 %" in words
+    assert "from 16.2K on, −40 %" in words
     assert "Next: run it again to confirm" in words
     assert "threads: 16 in the baseline, 8 now" in words
 
@@ -246,7 +246,7 @@ def test_depths_are_written_as_people_do(tokens: int, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(-0.0601, "−6.0 %"), (0.1, "+10.0 %"), (-0.0001, "0.0 %"), (0.0, "0.0 %")]
+    ("share", "text"), [(-0.0601, "−6.0 %"), (0.1, "+10 %"), (-0.0001, "0.0 %"), (0.0, "0.0 %")]
 )
 def test_percentages_have_a_true_sign(share: float, text: str) -> None:
     assert percent(share) == text

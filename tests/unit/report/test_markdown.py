@@ -31,7 +31,7 @@ def shown(markdown: str) -> str:
 def test_the_job_summary_as_its_reader_sees_it() -> None:
     seen = shown(summary(judged(cliff=0.6), trends=["generation at 32K: −6.0 % since …"]))
     assert seen.startswith("🔴 REGRESSED: Qwen3.5-2B, context 128K\n")
-    assert "REGRESSED prefill at 128K: -4" in seen.replace("**", "")
+    assert "REGRESSED prefill at 128K: −4" in seen.replace("**", "")
     assert "next: run it again to confirm" in seen
     assert "threads: 16 in the baseline, 8 now" in seen
     assert "generation at 32K: −6.0 % since …" in seen
@@ -53,7 +53,7 @@ def test_an_issue_names_machine_build_flags_numbers_and_the_first_bad_build() ->
         "llama-server -c 131072 -ub 512",
         "Qwen3.5-2B, type unknown, 1.88 B parameters",
         "Failed to allocate pinned memory",
-        "from 16,589 tokens on",
+        "from 16.2K on",
     ):
         assert part in seen
     assert "good: b11480-0a1b2c3d" in shown(bug_report(run))

@@ -27,15 +27,15 @@ def test_the_table_has_every_cell() -> None:
     for label in ("prefill", "generation", "warm TTFT", "server memory", "retrieval"):
         assert sum(label in line and "|" in line for line in text.splitlines()) == 2
     assert "1,000 tok/s" in text
-    assert "5/5 + control x3" in text
+    assert "15 of 15" in text
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_reasons_and_next_steps_come_before_the_table(width: int) -> None:
     text = shown(record(rung(prefill_tok_s=600.0)), record(rung()), width=width)
-    assert text.index("REGRESSED prefill at 2048") < text.index("depth")
+    assert text.index("REGRESSED prefill at 2K") < text.index("depth")
     assert "next: run it again to confirm" in " ".join(text.split())
-    assert "-40.0%" in text
+    assert "−40 %" in text
 
 
 def test_what_makes_the_document_harder_is_said_first() -> None:
@@ -43,13 +43,13 @@ def test_what_makes_the_document_harder_is_said_first() -> None:
     plan = plain.header.plan.model_copy(update={"distractors": 5, "background": "hard"})
     harder = plain.model_copy(update={"header": plain.header.model_copy(update={"plan": plan})})
     first = " ".join(shown(harder).partition("depth |")[0].split())
-    assert "ctx 2048, 5 distractors a rung, background hard" in first
+    assert "context 2K, 5 distractors a rung, background hard" in first
     assert "distractors" not in shown(plain)
 
 
 def test_wrong_answers_are_explained() -> None:
     text = shown(record(rung(asks=[ask(3), ask(3), ask(3)])), record(rung()))
-    assert "9/15" in text
+    assert "9 of 15" in text
     assert "digit changed" in text
 
 
@@ -101,6 +101,6 @@ def test_depth_and_outcome_are_never_cut() -> None:
             if line.count("|") > 2
         ]
         assert rows[0][0].split() == ["depth"]
-        assert "131072" in rows[1][0] or "131072" in rows[2][0]
+        assert "128K" in rows[1][0] or "128K" in rows[2][0]
         assert {row[-1].strip() for row in rows} - {""} == {"outcome", "PASS", "INCONCLUSIVE"}
         assert all(len("|".join(row)) <= width for row in rows)

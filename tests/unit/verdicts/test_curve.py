@@ -76,7 +76,7 @@ def test_the_sentence_is_the_one_asked_for() -> None:
     exact = curve(64, seed=0, noise=0.0, change=-0.23, first=32)
     found = estimated(exact, [curve(64, seed=0, noise=0.0)] * 2)
     assert found.departure is not None
-    assert found.departure.sentence == "from 65,536 tokens on, −23 %"
+    assert found.departure.sentence == "from 64K on, −23 %"
 
 
 def test_a_slow_down_that_deepens_is_found_though_its_start_is_soft() -> None:
@@ -137,7 +137,7 @@ def test_a_disturbance_that_ends_is_named_but_does_not_convict() -> None:
     assert found.departure is not None
     assert not found.departure.to_end
     assert found.judged == found.overall
-    assert found.departure.sentence.startswith("between 40,960 and 65,536 tokens, −3")
+    assert found.departure.sentence.startswith("between 40K and 64K, −3")
     assert decide_curve(found, band=0.10)[0] == "UNDECIDED"
 
 

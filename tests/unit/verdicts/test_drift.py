@@ -24,7 +24,7 @@ def test_two_looks_a_little_apart_are_no_drift_however_steady_each_is() -> None:
     halves = between(list(RISING[:2]), list(RISING[2:]))
     assert halves.state == "unclear"
     assert halves.share == pytest.approx(0.077, abs=0.002)
-    assert "+7.7%" in halves.sentence
+    assert "+7.7 %" in halves.sentence
     assert between([690.0, 691.0, 689.0], [657.0, 658.0, 656.0]).state == "unclear"
 
 

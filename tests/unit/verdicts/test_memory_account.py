@@ -50,8 +50,8 @@ def test_the_excess_is_named_as_a_constant_and_a_part_per_token(on_gpu: bool) ->
     assert beyond.constant_bytes == pytest.approx(300 * MIB, rel=1e-6)
     assert beyond.bytes_per_token == pytest.approx(2_000, rel=1e-6)
     said = list(sentences(measured(on_gpu, 300 * MIB, 2_000)))
-    assert "beyond weights and KV cache: 300.0 MiB, +2,000 B per token of depth" in said[1]
-    assert said[2] == "least free memory of the machine: 3.00 GiB"
+    assert "beyond weights and KV cache: 300 MiB, +2,000 B per token of depth" in said[1]
+    assert said[2] == "least free memory of the machine: 3 GiB"
 
 
 def test_one_rung_or_an_unreadable_log_gives_no_line() -> None:

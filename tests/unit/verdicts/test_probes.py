@@ -176,7 +176,7 @@ def test_the_heatmap_as_text_tells_every_state_apart() -> None:
         ["0%-50%", ".", "w"],
         ["50%-100%", "X", "?"],
     ]
-    assert "  2048 tokens, 20%: digit changed, cold: right" in lines
+    assert "  2K, 20%: digit changed, cold: right" in lines
     assert "1840 tokens of document, 0.90 x ctx, 160 of questions, 2500 read cold" in text
 
 

@@ -134,7 +134,7 @@ def test_an_answer_cut_by_its_budget_is_invalid() -> None:
 def test_lost_answers_regress() -> None:
     found = cell(record(rung(asks=[ask(0)] * 3)), two(rung()), "retrieval")
     assert found.outcome == "REGRESSED"
-    assert "0/15" in found.message
+    assert "0 of 15" in found.message
 
 
 def test_a_weak_model_that_stays_as_weak_passes() -> None:

@@ -230,7 +230,7 @@ def test_cells_whose_own_visits_differ_are_not_judged_nor_those_beneath() -> Non
         assert found is not None
         assert found.outcome == "INCONCLUSIVE", found.message
     assert found.code == "drift"
-    assert "generation at 8192, visited before and after the climb, changed by -" in found.message
+    assert "generation at 8192, visited before and after the climb, changed by −" in found.message
 
 
 def test_a_gpus_clock_that_explains_the_drift_is_named_with_what_helps() -> None:
