@@ -154,7 +154,7 @@ def differences(record: RunRecord, baseline: Baseline | None) -> tuple[str, ...]
         pairs.append((name, before.get(name), today.get(name)))
     known = set(then.warnings)
     return (
-        *(f"{n}: {_shown(a)} in the baseline, {_shown(b)} now" for n, a, b in pairs if a != b),
+        *(f"{n} {_shown(a)} → {_shown(b)}" for n, a, b in pairs if a != b),
         *(f"new warning in the server's log: {w}" for w in log_warnings(record) if w not in known),
     )
 

@@ -109,7 +109,7 @@ def test_the_worst_stands_first_with_what_to_do() -> None:
     assert words.index("REGRESSED worse than the baseline") < words.index("Results")
     assert "from 16.2K on, −40 %" in words
     assert "Next: run it again to confirm" in words
-    assert "threads: 16 in the baseline, 8 now" in words
+    assert "threads 16 → 8" in words
 
 
 def test_the_page_fits_with_many_long_answers() -> None:

@@ -33,7 +33,7 @@ def test_the_job_summary_as_its_reader_sees_it() -> None:
     assert seen.startswith("🔴 REGRESSED: Qwen3.5-2B, context 128K\n")
     assert "REGRESSED prefill at 128K: −4" in seen.replace("**", "")
     assert "next: run it again to confirm" in seen
-    assert "threads: 16 in the baseline, 8 now" in seen
+    assert "threads 16 → 8" in seen
     assert "generation at 32K: −6.0 % since …" in seen
     assert "prefill by batch, tok/s: 2," in seen
 

@@ -293,8 +293,8 @@ def test_what_else_differs_is_named() -> None:
     server = now.header.server.model_copy(update={"build": "b2", "noted": {"-t": "1"}})
     changed = now.model_copy(update={"header": now.header.model_copy(update={"server": server})})
     said = " / ".join(judge(changed, then, BANDS).differences)
-    assert "server build: b1 in the baseline, b2 now" in said
-    assert "-t: not given in the baseline, 1 now" in said
+    assert "server build b1 → b2" in said
+    assert "-t not given → 1" in said
 
 
 def test_what_the_machine_is_set_to_differs_only_where_both_runs_tell() -> None:
@@ -308,7 +308,7 @@ def test_what_the_machine_is_set_to_differs_only_where_both_runs_tell() -> None:
 
     firmware = {"firmware": "linux-firmware 20251111-1"}
     assert differences(firmware, {"firmware": "linux-firmware 20251125-2"}) == (
-        "firmware: linux-firmware 20251111-1 in the baseline, linux-firmware 20251125-2 now",
+        "firmware linux-firmware 20251111-1 → linux-firmware 20251125-2",
     )
     assert differences({}, firmware) == ()  # an older baseline does not tell
 

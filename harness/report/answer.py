@@ -1,0 +1,257 @@
+"""The one answer of a run, said alike on every surface: what is worse, what changed, what stayed.
+
+Words are for people: better, same, worse, can't tell, broken. Codes stay in the table behind them
+(`harness.records.outcomes`), in JSON and in exit codes. Cells are grouped by their cause, so that
+one busy machine or one wrong control is one sentence.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.quantities import depth_label
+from harness.records.metrics import METRICS, RETRIEVAL
+from harness.records.outcomes import OUTCOMES, Outcome
+from harness.report.quantities import change, quantity
+from harness.verdicts.cell import NEXT_STEPS, CellVerdict
+from harness.verdicts.judged import Judged
+
+RESUME = "the same command with --resume goes on from there"
+_SAID = {
+    "noise": "the samples scatter too much to tell",
+    "too_few": "too few samples to tell",
+    "few_runs": "too few accepted runs to tell",
+    "few_needles": "too few needles to tell",
+    "together": "one change among many numbers, not yet beyond chance",
+    "control": "the answer right beside the question was wrong",
+    "contaminated": "a code of an earlier request came back",
+    "budget": "an answer was cut by its token budget",
+}
+"""What cells with this code have in common, whatever else each of them says."""
+_BUSY = re.compile(r"(?:contention: |first of them )([^,:]+?) (?:used|with) ([\d.]+) % of the")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Cells that got one outcome for one reason, which is said once."""
+
+    outcome: Outcome
+    code: str | None
+    cells: tuple[CellVerdict, ...]
+    said: str
+
+    @property
+    def sentence(self) -> str:
+        """The reason with the word for its outcome before it."""
+        return f"{OUTCOMES[self.outcome].word}: {self.said}"
+
+    @property
+    def next_step(self) -> str | None:
+        """What to do about it."""
+        return NEXT_STEPS.get(self.code) if self.code else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`line` is the answer; `changed`, `stayed` and `next_step` are what follows it, if anything.
+
+    `causes` are all of them, worst first, and `others` those that `line` does not say already.
+    """
+
+    outcome: Outcome
+    line: str
+    changed: str | None
+    stayed: str | None
+    causes: tuple[Cause, ...]
+    others: tuple[Cause, ...]
+    next_step: str | None
+
+    def lines(self) -> Iterator[str]:
+        """The whole answer, a sentence a line."""
+        yield self.line
+        if self.changed is not None:
+            yield f"since the baseline: {self.changed}"
+        yield from (cause.sentence for cause in self.others)
+        if self.stayed is not None:
+            yield f"as before: {self.stayed}"
+        if self.next_step is not None:
+            yield f"next: {self.next_step}"
+
+
+def answer(run: Judged) -> Answer:
+    """What this run says, in one sentence and in the few that follow it."""
+    verdict, found = run.verdict, causes_of(run.verdict.cells)
+    stopped = _stopped(run)
+    if stopped is not None:
+        return Answer(verdict.outcome, stopped, None, None, found, (), RESUME)
+    first = run.baseline is None
+    shown = tuple(c for c in found if not (first and c.outcome == "NO_BASELINE"))
+    changed = ", ".join(d for d in verdict.differences if " → " in d) or None
+    if not shown or shown[0].outcome == "PASS":
+        line = _unchanged(run)
+        step = found[0].next_step if found else None
+        return Answer(verdict.outcome, line, changed, None, found, (), step)
+    head, others = shown[0], tuple(c for c in shown[1:] if c.outcome != "PASS")
+    line = head.sentence
+    if first and head.code == "contention":
+        line = f"measured, but too disturbed to become a baseline: {head.said}"
+    return Answer(
+        verdict.outcome, line, changed, _stayed(verdict.cells), found, others, head.next_step
+    )
+
+
+def causes_of(cells: Sequence[CellVerdict]) -> tuple[Cause, ...]:
+    """The cells by outcome and reason, worst first; those that only follow are with their cause."""
+    groups: dict[tuple[Outcome, object], list[CellVerdict]] = {}
+    for cell in cells:
+        groups.setdefault(_key(cell, cells), []).append(cell)
+    order = list(OUTCOMES)
+    found = [
+        Cause(outcome, _first(some).code, tuple(some), _said(outcome, some, cells))
+        for (outcome, _), some in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda c: order.index(c.outcome)))
+
+
+def where(cells: Sequence[CellVerdict]) -> str:
+    """Which numbers: `prefill, generation at 32K, 128K; retrieval at 128K`."""
+    depths: dict[str, list[int]] = {}
+    for cell in sorted(cells, key=lambda c: (list(METRICS).index(c.metric.name), c.depth)):
+        depths.setdefault(cell.metric.label, []).append(cell.depth)
+    together: dict[tuple[int, ...], list[str]] = {}
+    for label, some in depths.items():
+        together.setdefault(tuple(some), []).append(label)
+    return "; ".join(
+        f"{', '.join(labels)} at {', '.join(depth_label(d) for d in some)}"
+        for some, labels in together.items()
+    )
+
+
+def _key(cell: CellVerdict, cells: Sequence[CellVerdict]) -> tuple[Outcome, object]:
+    if cell.code == "answers":  # a consequence: it stands with the answers of its rung
+        cause = next((c for c in cells if c.depth == cell.depth and c.metric is RETRIEVAL), cell)
+        return (cell.outcome, cause.code)
+    if cell.code in ("pace", "drift"):
+        return cell.outcome, cell.message.rpartition(", but ")[2]
+    shared = cell.code in _SAID or cell.code in ("contention", "regressed", "improved", None)
+    if shared or cell.outcome == "NO_BASELINE":
+        return cell.outcome, cell.code
+    return cell.outcome, cell.message
+
+
+def _first(cells: Sequence[CellVerdict]) -> CellVerdict:
+    """The cell that says the reason: not one that only follows from it."""
+    return next((c for c in cells if c.code != "answers"), cells[0])
+
+
+def _said(outcome: Outcome, some: Sequence[CellVerdict], cells: Sequence[CellVerdict]) -> str:
+    cell = _first(some)
+    if outcome in ("REGRESSED", "IMPROVED"):
+        return _moved(some, cells)
+    if outcome == "PASS":
+        return where(some)
+    if outcome == "INVALID" and cell.metric is RETRIEVAL:
+        return _answers_broken(some)
+    if cell.code == "contention":
+        busy = _busy(some)
+        return f"{len(some)} of {len(cells)} numbers not judged, the machine was busy{busy}"
+    if cell.code in ("pace", "drift"):
+        return f"{where(some)}: {cell.message.rpartition(', but ')[2]}"
+    if len(some) > 1 and cell.code in _SAID:
+        return f"{where(some)}: {_SAID[cell.code]}"
+    return f"{where(some)}: {cell.message}"
+
+
+def _moved(some: Sequence[CellVerdict], cells: Sequence[CellVerdict]) -> str:
+    """By how much, from which depth on, at which numbers; the largest change first."""
+    by_metric: dict[str, list[CellVerdict]] = {}
+    for cell in some:
+        by_metric.setdefault(cell.metric.name, []).append(cell)
+    moves = sorted(by_metric.values(), key=lambda m: -abs(m[-1].change or 0.0))
+    spans: dict[str, list[str]] = {}
+    for move in moves:
+        spans.setdefault(_span(move, cells), []).append(
+            f"{move[-1].metric.label} {change(move[-1])}"
+        )
+    deepest = moves[0][-1]
+    numbers = f"{quantity(deepest, deepest.measured)}, was {_bare(deepest)}"
+    return (
+        ", ".join(f"{', '.join(parts)} {span}" for span, parts in spans.items())
+        + f"; {depth_label(deepest.depth)}: {numbers}"
+    )
+
+
+def _bare(cell: CellVerdict) -> str:
+    """The baseline's number; its unit has just been said."""
+    return quantity(cell, cell.baseline).removesuffix(f" {cell.metric.unit}")
+
+
+def _span(move: Sequence[CellVerdict], cells: Sequence[CellVerdict]) -> str:
+    """`from 32K on` where all deeper cells of the metric moved as well, else the depths."""
+    depths = sorted(c.depth for c in move)
+    all_ = sorted(c.depth for c in cells if c.metric is move[0].metric)
+    if len(depths) > 1 and depths == all_[-len(depths) :]:
+        return f"from {depth_label(depths[0])} on"
+    return f"at {', '.join(depth_label(d) for d in depths)}"
+
+
+def _answers_broken(some: Sequence[CellVerdict]) -> str:
+    """One wrong control, however many rungs and speeds it touches."""
+    asked = [c for c in some if c.metric is RETRIEVAL]
+    depths = ", ".join(depth_label(c.depth) for c in asked)
+    right = ", ".join(quantity(c, c.measured) for c in asked)
+    why = _SAID.get(str(asked[0].code), asked[0].message)
+    follow = "; speeds measured, not judged" if len(some) > len(asked) else ""
+    return f"answers at {depths}: {why}; the far ones: {right} right{follow}"
+
+
+def _busy(cells: Sequence[CellVerdict]) -> str:
+    """Who used the machine, each at its most."""
+    most: dict[str, float] = {}
+    for who, share in (m for c in cells for m in _BUSY.findall(c.message)):
+        most[who] = max(most.get(who, 0.0), float(share))
+    named = sorted(most.items(), key=lambda pair: -pair[1])[:3]
+    return f" ({', '.join(f'{who} {share:.0f} %' for who, share in named)})" if named else ""
+
+
+def _unchanged(run: Judged) -> str:
+    """A run of which nothing is to be said but its numbers, at the deepest rung."""
+    cells = [c for c in run.verdict.cells if c.measured is not None]
+    if not cells:
+        return "nothing was measured"
+    depth = max(c.depth for c in cells)
+    numbers = ", ".join(
+        f"{quantity(c, c.measured)} right"
+        if c.metric is RETRIEVAL and c.n_current
+        else f"{c.metric.label} {quantity(c, c.measured)}"
+        for c in cells
+        if c.depth == depth and c.metric.kind in ("speed", "score")
+    )
+    first = run.verdict.outcome == "NO_BASELINE"
+    said = "first run, nothing to compare with yet" if first else "same as the baseline"
+    return f"{said}; {depth_label(depth)}: {numbers}"
+
+
+def _stayed(cells: Sequence[CellVerdict]) -> str | None:
+    same = [c for c in cells if c.outcome == "PASS"]
+    if not same:
+        return None
+    whole = [
+        m.label
+        for m in METRICS.values()
+        if all(c.outcome == "PASS" for c in cells if c.metric is m)
+    ]
+    count = f"{len(same)} of {len(cells)}"
+    return f"{', '.join(whole)} ({count})" if whole else f"{count} numbers"
+
+
+def _stopped(run: Judged) -> str | None:
+    """The sentence of a run that was stopped by hand: what is finished, and where it stopped."""
+    failure = run.record.footer.failure if run.record.footer is not None else None
+    failed = [r for r in run.record.rungs if r.failure and r.failure.cause == "INTERRUPTED"]
+    if not failed and (failure is None or failure.cause != "INTERRUPTED"):
+        return None
+    done = [r.depth for r in run.record.rungs if r.failure is None]
+    at = f" at {depth_label(failed[-1].depth)}" if failed else ""
+    finished = ", ".join(depth_label(d) for d in sorted(set(done))) or "nothing"
+    return f"stopped{at}; finished: {finished}"
