@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.junitxml import xml_key
 
 from harness.errors import HarnessError
 from harness.machine import sigterm
@@ -36,6 +37,7 @@ ARM_SETTINGS: pytest.StashKey[tuple[Settings, ...]] = pytest.StashKey()
 ARMS: pytest.StashKey[Arms] = pytest.StashKey()
 JUDGED: pytest.StashKey[list[CellVerdict]] = pytest.StashKey()
 """Cells that the running test has judged so far."""
+LAST_LINE: pytest.StashKey[str] = pytest.StashKey()
 
 ONE_PROCESS = (
     "pytest-xdist would measure one server from several processes at once; run long and smoke "
@@ -229,6 +231,28 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
                 arms.finish()
         sigterm.pass_over()
         arms.close()
+        _into_junit(session.config, arms)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_sessionfinish")
+def pytest_last_line(session: pytest.Session) -> Iterator[None]:
+    """The answer once more, below all that pytest itself says."""
+    result = yield
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and (line := session.config.stash.get(LAST_LINE, None)):
+        terminal.write_line(line)
+    return result
+
+
+def _into_junit(config: pytest.Config, arms: Arms) -> None:
+    """The answer of each run as a property of the whole suite in JUnit's file."""
+    if (xml := config.stash.get(xml_key, None)) is None:
+        return
+    from harness.report.answer import answer
+
+    for run in arms.results().values():
+        if not isinstance(run, str):
+            xml.add_global_property("longctx.answer", answer(run).line)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -258,9 +282,11 @@ def pytest_terminal_summary(
     arms, matrix = config.stash.get(ARMS, None), config.stash[SETTINGS].matrix
     if arms is None or not (results := arms.results()):
         return
+    from harness.report.answer import answer
     from harness.report.matrix import matrix_summary
     from harness.report.publish import publish
     from harness.report.terminal import summary
+    from harness.report.text import encodable, inert
 
     writer, runs = terminalreporter._tw, [r for r in results.values() if not isinstance(r, str)]
     encoding = getattr(writer._file, "encoding", None)
@@ -273,12 +299,14 @@ def pytest_terminal_summary(
     if matrix:
         terminalreporter.write(matrix_summary(results, **shown))
     for run in () if matrix else runs:
-        terminalreporter.write(summary(run.record, run.verdict, **shown))
+        terminalreporter.write(summary(run, every=config.option.verbose > 0, **shown))
         terminalreporter.write_line(f"record: {run.path}")
     report = config.getoption("harness_report")
     path = None if report is None else config.invocation_params.dir / report
     for line in publish(runs, config.stash[SETTINGS], path):
         terminalreporter.write_line(line)
+    if runs and not matrix:
+        config.stash[LAST_LINE] = encodable(inert(answer(runs[0]).line), encoding)
 
 
 def conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | HarnessError) -> None:
@@ -296,6 +324,8 @@ def conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | Harnes
         f"\nnext: {verdict.next_step}" if verdict.next_step else ""
     )
     worth = OUTCOMES[verdict.outcome]
+    if isinstance(verdict, CellVerdict) and verdict.code == "answers":
+        pytest.skip(f"{verdict.outcome}: not judged, see the answers at {verdict.depth}")
     if worth.bad or (strict and worth.open):
         pytest.fail(text, pytrace=False)
     if worth.open:

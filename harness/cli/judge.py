@@ -19,12 +19,14 @@ from harness.records.metrics import METRICS
 @click.option(
     "--baseline", "baseline_file", type=click.Path(path_type=Path), help="Judge against this file."
 )
-def judge(run: str | None, baseline_file: Path | None, **options: object) -> None:
+@click.option("-v", "--verbose", "every", is_flag=True, help="Show every number and note.")
+def judge(run: str | None, baseline_file: Path | None, every: bool, **options: object) -> None:
     """Judge a recorded RUN again (by default the newest one).
 
     Exit code: 0 PASS, 1 REGRESSED or LEAK, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
     """
     from harness.report.terminal import summary
+    from harness.verdicts.judged import Judged
     from harness.verdicts.verdict import judge as judge_record
 
     settings = settings_for(options)
@@ -36,8 +38,9 @@ def judge(run: str | None, baseline_file: Path | None, **options: object) -> Non
     )
     verdict = judge_record(record, against, {n: settings.band_of(n) for n in METRICS})
     width, color = terminal()
-    click.echo(
-        summary(record, verdict, width=width, color=color, encoding=sys.stdout.encoding), nl=False
-    )
+    shown = Judged(record, verdict, against)
+    encoding = sys.stdout.encoding
+    text = summary(shown, width=width, color=color, encoding=encoding, every=every)
+    click.echo(text, nl=False)
     say(f"{record.header.run_id}: {verdict.outcome}")
     raise SystemExit(verdict.exit_code)

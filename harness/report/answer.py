@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.quantities import depth_label
+from harness.quantities import depth_label, number
 from harness.records.metrics import METRICS, RETRIEVAL
 from harness.records.outcomes import OUTCOMES, Outcome
 from harness.report.quantities import change, quantity
@@ -28,6 +28,8 @@ _SAID = {
     "budget": "an answer was cut by its token budget",
 }
 """What cells with this code have in common, whatever else each of them says."""
+_CONTROL = re.compile(r"local control (\d+ of \d+)")
+_BUILD = re.compile(r"\b(b\d+)-[0-9a-f]+ → (?!\1-)(b\d+)-[0-9a-f]+\b")
 _BUSY = re.compile(r"(?:contention: |first of them )([^,:]+?) (?:used|with) ([\d.]+) % of the")
 
 
@@ -86,7 +88,7 @@ def answer(run: Judged) -> Answer:
         return Answer(verdict.outcome, stopped, None, None, found, (), RESUME)
     first = run.baseline is None
     shown = tuple(c for c in found if not (first and c.outcome == "NO_BASELINE"))
-    changed = ", ".join(d for d in verdict.differences if " → " in d) or None
+    changed = ", ".join(_short(d) for d in verdict.differences if " → " in d) or None
     if not shown or shown[0].outcome == "PASS":
         line = _unchanged(run)
         step = found[0].next_step if found else None
@@ -94,7 +96,7 @@ def answer(run: Judged) -> Answer:
     head, others = shown[0], tuple(c for c in shown[1:] if c.outcome != "PASS")
     line = head.sentence
     if first and head.code == "contention":
-        line = f"measured, but too disturbed to become a baseline: {head.said}"
+        line = f"measured, too disturbed for a baseline: machine busy{_busy(head.cells)}"
     return Answer(
         verdict.outcome, line, changed, _stayed(verdict.cells), found, others, head.next_step
     )
@@ -133,7 +135,13 @@ def _key(cell: CellVerdict, cells: Sequence[CellVerdict]) -> tuple[Outcome, obje
         return (cell.outcome, cause.code)
     if cell.code in ("pace", "drift"):
         return cell.outcome, cell.message.rpartition(", but ")[2]
-    shared = cell.code in _SAID or cell.code in ("contention", "regressed", "improved", None)
+    shared = cell.code in _SAID or cell.code in (
+        "contention",
+        "regressed",
+        "improved",
+        "leak",
+        None,
+    )
     if shared or cell.outcome == "NO_BASELINE":
         return cell.outcome, cell.code
     return cell.outcome, cell.message
@@ -150,11 +158,13 @@ def _said(outcome: Outcome, some: Sequence[CellVerdict], cells: Sequence[CellVer
         return _moved(some, cells)
     if outcome == "PASS":
         return where(some)
-    if outcome == "INVALID" and cell.metric is RETRIEVAL:
+    if outcome == "LEAK":
+        depths = ", ".join(depth_label(c.depth) for c in some)
+        return f"{cell.message.partition(' (')[0]} at {depths}"
+    if outcome == "INVALID" and cell.metric is RETRIEVAL and cell.code in _SAID:
         return _answers_broken(some)
     if cell.code == "contention":
-        busy = _busy(some)
-        return f"{len(some)} of {len(cells)} numbers not judged, the machine was busy{busy}"
+        return f"{len(some)} of {len(cells)} numbers, the machine was busy{_busy(some)}"
     if cell.code in ("pace", "drift"):
         return f"{where(some)}: {cell.message.rpartition(', but ')[2]}"
     if len(some) > 1 and cell.code in _SAID:
@@ -198,11 +208,14 @@ def _span(move: Sequence[CellVerdict], cells: Sequence[CellVerdict]) -> str:
 def _answers_broken(some: Sequence[CellVerdict]) -> str:
     """One wrong control, however many rungs and speeds it touches."""
     asked = [c for c in some if c.metric is RETRIEVAL]
-    depths = ", ".join(depth_label(c.depth) for c in asked)
-    right = ", ".join(quantity(c, c.measured) for c in asked)
-    why = _SAID.get(str(asked[0].code), asked[0].message)
+    places = ", ".join(
+        depth_label(c.depth)
+        + (f" ({found[1]} right)" if (found := _CONTROL.search(c.message)) else "")
+        for c in asked
+    )
+    far = f"{sum(c.measured or 0 for c in asked):.0f} of {sum(c.n_current for c in asked)}"
     follow = "; speeds measured, not judged" if len(some) > len(asked) else ""
-    return f"answers at {depths}: {why}; the far ones: {right} right{follow}"
+    return f"{_SAID[str(asked[0].code)]} at {places}; far ones {far} right{follow}"
 
 
 def _busy(cells: Sequence[CellVerdict]) -> str:
@@ -220,16 +233,22 @@ def _unchanged(run: Judged) -> str:
     if not cells:
         return "nothing was measured"
     depth = max(c.depth for c in cells)
-    numbers = ", ".join(
-        f"{quantity(c, c.measured)} right"
-        if c.metric is RETRIEVAL and c.n_current
-        else f"{c.metric.label} {quantity(c, c.measured)}"
-        for c in cells
-        if c.depth == depth and c.metric.kind in ("speed", "score")
-    )
-    first = run.verdict.outcome == "NO_BASELINE"
-    said = "first run, nothing to compare with yet" if first else "same as the baseline"
-    return f"{said}; {depth_label(depth)}: {numbers}"
+    deepest = [c for c in cells if c.depth == depth]
+    speeds = [c for c in deepest if c.metric.kind == "speed"]
+    parts = [f"{c.metric.label} {number(c.measured)}" for c in speeds if c.measured is not None]
+    numbers = [f"{', '.join(parts)} {speeds[0].metric.unit}"] if parts else []
+    numbers += [
+        quantity(c, c.measured) + (" right" if c.n_current else "")
+        for c in deepest
+        if c.metric is RETRIEVAL
+    ]
+    said = "first run" if run.verdict.outcome == "NO_BASELINE" else "same as the baseline"
+    return f"{said}; {depth_label(depth)}: {', '.join(numbers)}"
+
+
+def _short(difference: str) -> str:
+    """Builds by their number, where that tells them apart."""
+    return _BUILD.sub(r"\1 → \2", difference)
 
 
 def _stayed(cells: Sequence[CellVerdict]) -> str | None:

@@ -1,128 +1,110 @@
-"""The terminal summary: what failed and what to do first, then one table of all cells."""
+"""The terminal summary: the answer, what is not the same, and only with `every` the rest."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from harness.quantities import depth_label, duration
+from harness.quantities import depth_label, duration, number
 from harness.records.lines import REGAINED, RESUMED, RunRecord
-from harness.records.outcomes import OUTCOMES
+from harness.records.metrics import METRICS
+from harness.records.outcomes import OUTCOMES, Outcome
 from harness.records.probes import SCORE_EVENT, matrix_of
 from harness.records.samples import samples_of
+from harness.report.answer import Answer, answer
 from harness.report.heatmap_text import heatmap_lines
-from harness.report.quantities import change, interval, quantity, samples
+from harness.report.quantities import ABSENT, change, interval, quantity, samples
 from harness.report.sparkline import prefill_line
 from harness.report.text import inert, plain_table, rendered
 from harness.verdicts import harder as harder_scores
 from harness.verdicts import memory_account
 from harness.verdicts.cell import CellVerdict
+from harness.verdicts.judged import Judged
 from harness.verdicts.order_effect import order_effect, scores_by_order
 from harness.verdicts.verdict import RunVerdict
 
 _NARROW = 118
+_CURVE_FOR: tuple[Outcome, ...] = ("REGRESSED", "IMPROVED", "NO_BASELINE")
 
 
 def summary(
-    record: RunRecord, verdict: RunVerdict, *, width: int, color: bool, encoding: str | None
+    run: Judged, *, width: int, color: bool, encoding: str | None, every: bool = False
 ) -> str:
-    """The whole summary as text."""
-    parts = [
-        rendered(Text(inert(line)), width=width, color=color, encoding=encoding)
-        for line in _heading(record)
-    ]
-    if verdict.cells:
-        said = Text(_overall(verdict), style=OUTCOMES[verdict.outcome].style)
-        parts.append(rendered(said, width=width, color=color, encoding=encoding))
-    for line, style in _reasons(verdict):
-        parts.append(
-            rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
-        )
-    if verdict.cells:
-        table = _table(record, verdict, narrow=width < _NARROW)
-        parts.append(rendered(table, width=width, color=color, encoding=encoding))
-    if (curve := prefill_line(record, encoding, columns=width)) is not None:
-        parts.append(rendered(Text(curve), width=width, color=color, encoding=encoding))
-    for line in _footing(record, verdict):
-        parts.append(rendered(Text(inert(line)), width=width, color=color, encoding=encoding))
-    return "".join(parts)
+    """The whole summary as text; with `every` all cells, their reasons and all notes."""
+    said, style = answer(run), OUTCOMES[run.verdict.outcome].style
+    lines = [(line, style if not place else "default") for place, line in enumerate(said.lines())]
+    parts: list[Text | Table] = [Text(inert(line), style=tone) for line, tone in lines]
+    parts += _results(run, width, every)
+    curve = prefill_line(run.record, encoding, columns=width)
+    if curve is not None and (every or said.outcome in _CURVE_FOR):
+        parts.append(Text(curve))
+    noted = [*_heading(run), *_wrong(run, said), *(_notes(run) if every else ())]
+    parts += [Text(inert(line)) for line in noted]
+    return "".join(rendered(p, width=width, color=color, encoding=encoding) for p in parts)
 
 
-def _overall(verdict: RunVerdict) -> str:
-    """The run's outcome, and how many cells have which."""
-    counts = Counter(cell.outcome for cell in verdict.cells)
-    each = ", ".join(f"{counts[o]} {o}" for o in OUTCOMES if counts[o])
-    return f"{verdict.outcome}: {each} of {len(verdict.cells)} cells"
+def _results(run: Judged, width: int, every: bool) -> Iterator[Text | Table]:
+    """The table of what is not the same, or of a first run's numbers; with `every` of all cells."""
+    cells = run.verdict.cells
+    if every and cells:
+        yield _table(run.record, cells, narrow=width < _NARROW)
+        for cell in cells:
+            if cell.outcome not in ("PASS", "NO_BASELINE"):
+                worth = OUTCOMES[cell.outcome]
+                reason = f"{worth.word} {cell.metric.label} at {depth_label(cell.depth)}: "
+                yield Text(inert(reason + cell.message), style=worth.style)
+    elif moved := [
+        c for c in cells if c.change is not None and c.outcome not in ("PASS", "INVALID")
+    ]:
+        yield _table(run.record, moved, narrow=True)
+    elif run.baseline is None and any(c.measured is not None for c in cells):
+        yield _numbers(run.record, run.verdict)
 
 
-def _heading(record: RunRecord) -> Iterator[str]:
-    header, plan = record.header, record.header.plan
-    yield (
-        f"{header.model.name} on {header.machine.cpu} ({header.machine.machine_class}), "
-        f"server {header.server.origin} {header.server.build}, "
-        f"context {depth_label(plan.ctx_tokens)}"
-        + (f", {plan.distractors} distractors a rung" if plan.distractors else "")
-        + (f", background {plan.background}" if plan.background != "plain" else "")
-        + (f", profile {header.profile}" if header.profile else "")
-    )
-    if header.server.reduced:
-        yield (
-            "reduced mode: not a llama-server, so times are the client's, counts those of `usage`; "
-            "missing: prefill by batch, proof of what was reused, build, flags, slots, KV cache"
-        )
-
-
-def _reasons(verdict: RunVerdict) -> Iterator[tuple[str, str]]:
-    for outcome in OUTCOMES:
-        if outcome == "PASS":
-            continue
-        groups: dict[tuple[str, str | None], list[CellVerdict]] = {}
-        for cell in verdict.cells:
-            if cell.outcome == outcome:
-                own = outcome in ("NO_BASELINE", "ERROR") and cell.metric.kind != "score"
-                shared = cell.message if own or outcome == "ERROR" else f"{id(cell)}"
-                groups.setdefault((shared, cell.code), []).append(cell)
-        if outcome == "NO_BASELINE" and groups:
-            cells = [c for group in groups.values() for c in group]
-            yield f"NO_BASELINE {len(cells)} cells: {_absence(cells)}", OUTCOMES[outcome].style
-            yield f"  next: {cells[0].next_step}", "default"
-            continue
-        for step in dict.fromkeys(g[0].next_step for g in groups.values()):
-            for cells in groups.values():
-                if cells[0].next_step == step:
-                    where = ", ".join(f"{c.metric.label} at {depth_label(c.depth)}" for c in cells)
-                    yield f"{outcome} {where}: {cells[0].message}", OUTCOMES[outcome].style
-            if step:
-                yield f"  next: {step}", "default"
-
-
-def _absence(cells: list[CellVerdict]) -> str:
-    return next((c.message for c in cells if c.metric.kind != "score"), cells[0].message)
-
-
-def _table(record: RunRecord, verdict: RunVerdict, *, narrow: bool) -> Table:
+def _table(record: RunRecord, cells: Sequence[CellVerdict], *, narrow: bool) -> Table:
     table = plain_table()
     table.add_column("depth", justify="right", no_wrap=True)
     table.add_column("metric")
     for name in ("measured", "baseline", "change", *(() if narrow else ("interval", "n"))):
         table.add_column(name, justify="right")
-    table.add_column("outcome", no_wrap=True)  # depth and outcome are never cut, the others fold
+    table.add_column("", no_wrap=True)  # depth and outcome are never cut, the others fold
     last: int | None = None
-    for cell in verdict.cells:
-        if last is not None and cell.depth != last:
-            table.add_section()
-        row = [
+    for cell in cells:
+        table.add_row(
             depth_label(cell.depth) if cell.depth != last else "",
             cell.metric.label,
             _measured(record, cell),
             quantity(cell, cell.baseline),
             change(cell),
-        ]
-        if not narrow:
-            row += [interval(cell), samples(cell)]
-        table.add_row(*row, Text(cell.outcome, style=OUTCOMES[cell.outcome].style))
+            *(() if narrow else (interval(cell), samples(cell))),
+            Text(OUTCOMES[cell.outcome].word, style=OUTCOMES[cell.outcome].style),
+        )
         last = cell.depth
+    return table
+
+
+def _numbers(record: RunRecord, verdict: RunVerdict) -> Table:
+    """A row a rung, where there is nothing to compare with; `*` where nothing was undisturbed."""
+    metrics = [m for m in METRICS.values() if any(c.metric is m for c in verdict.cells)]
+    table = plain_table()
+    table.box = None  # a row less: all of it is numbers
+    table.add_column("depth", justify="right", no_wrap=True)
+    for metric in metrics:
+        unit = "" if metric.kind == "score" else f" {metric.unit}"
+        label = metric.label.removeprefix("server ") + unit  # all five fit into 80 columns
+        table.add_column(label, justify="right")
+    for depth in dict.fromkeys(c.depth for c in verdict.cells):
+        row = []
+        for metric in metrics:
+            cell = verdict.cell(depth, metric.name)
+            text = ABSENT
+            if cell is not None and cell.measured is not None:
+                score = metric.kind == "score"
+                text = _measured(record, cell) if score else number(cell.measured)
+                text += "*" if cell.code == "contention" else ""
+            row.append(text)
+        table.add_row(depth_label(depth), *row)
     return table
 
 
@@ -135,10 +117,30 @@ def _measured(record: RunRecord, cell: CellVerdict) -> str:
     return said if right == controls else f"{said}, control {right} of {controls}"
 
 
-def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
+def _heading(run: Judged) -> Iterator[str]:
+    header, plan = run.record.header, run.record.header.plan
+    starred = run.baseline is None and any(c.code == "contention" for c in run.verdict.cells)
+    yield (
+        f"{header.model.name} on {header.machine.machine_class}, server {header.server.build}, "
+        f"context {depth_label(plan.ctx_tokens)}"
+        + (f", {plan.distractors} distractors a rung" if plan.distractors else "")
+        + (f", background {plan.background}" if plan.background != "plain" else "")
+        + (f", profile {header.profile}" if header.profile else "")
+        + ("; * disturbed" if starred else "")
+    )
+    if header.server.reduced:
+        yield (
+            "reduced mode: not a llama-server, so times are the client's, counts those of `usage`; "
+            "missing: prefill by batch, proof of what was reused, build, flags, slots, KV cache"
+        )
+
+
+def _wrong(run: Judged, said: Answer) -> Iterator[str]:
+    """What is wrong with the run or was asked for in so many words."""
+    record, footer = run.record, run.record.footer
     if record.torn:
         yield "the last line of this record was torn and is left out"
-    if record.footer is None and not record.imported:
+    if footer is None and not record.imported:
         yield "this record has no end: its run was killed, or is still being measured"
     effect = order_effect(scores_by_order(a for r in record.rungs for a in r.asks))
     if len({score.share for score in effect.scores if score.asked}) > 1:
@@ -151,6 +153,23 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
         if event.code == harder_scores.HARDER_EVENT:
             yield event.message
     yield from harder_scores.table(harder_scores.cells_of(record))
+    told = {e.message: e.code for e in record.events if e.code in ("cliff", RESUMED, REGAINED)}
+    yield from told
+    if OUTCOMES[said.outcome].bad:
+        yield from (d for d in run.verdict.differences if d not in (said.changed or ""))
+        for rung in record.rungs:
+            if rung.log_counts:
+                counted = ", ".join(f"{code} ({n})" for code, n in sorted(rung.log_counts.items()))
+                yield f"server's log at {depth_label(rung.depth)}: {counted}"
+    if footer is not None and footer.failure is not None and footer.failure.cause != "INTERRUPTED":
+        yield f"the run was cut short: {footer.failure.cause}: {footer.failure.message}"
+        yield from (f"  | {line}" for line in footer.failure.log_tail[-12:])
+
+
+def _notes(run: Judged) -> Iterator[str]:
+    """What may be worth knowing of a run of which nothing is wrong."""
+    record, footer = run.record, run.record.footer
+    yield f"CPU: {record.header.machine.cpu}; server: {record.header.server.origin}"
     cold = [
         f"{depth_label(r.depth)}: {duration(r.cold_ttft_ms / 1e3)}"
         for r in record.rungs
@@ -158,36 +177,22 @@ def _footing(record: RunRecord, verdict: RunVerdict) -> Iterator[str]:
     ]
     if cold:
         yield "cold TTFT (whole document read, first token): " + ", ".join(cold)
-    said: set[str] = set()
     for rung in record.rungs:
         for note, times in Counter(rung.notes).items():
-            yield f"note at {depth_label(rung.depth)}: {note}" + (
-                f" ({times} times)" if times > 1 else ""
-            )
-    for rung in record.rungs:
-        if rung.log_counts:
-            counted = ", ".join(f"{code} ({n})" for code, n in sorted(rung.log_counts.items()))
-            yield f"server's log at {depth_label(rung.depth)}: {counted}"
+            many = f" ({times} times)" if times > 1 else ""
+            yield f"note at {depth_label(rung.depth)}: {note}{many}"
     yield from memory_account.sentences(record)
     for event in record.events:
-        if event.code in ("cliff", "not_read", RESUMED, REGAINED) and event.message not in said:
-            said.add(event.message)
+        if event.code == "not_read":
             yield event.message
         if event.code == "machine":
             yield f"other load: {event.data.get('summary')}"
-    for drift in verdict.drift:
+    for drift in run.verdict.drift:
         yield f"drift: {drift.sentence}"
-    for difference in verdict.differences:
-        yield f"differs: {difference}"
-    footer = record.footer
     if footer is not None and footer.prefilled_tokens is not None:
         share = footer.prefilled_tokens / record.header.plan.ctx_tokens
         yield (
-            f"{footer.prefilled_tokens} tokens prefilled in all (server's counts), "
+            f"{footer.prefilled_tokens:,} tokens prefilled in all (server's counts), "
             f"{share:.2f} x ctx, in {duration(footer.elapsed_s)}"
             + (" (the last sitting)" if record.sittings > 1 else "")
         )
-    if footer is not None and footer.failure is not None:
-        yield f"the run was cut short: {footer.failure.cause}: {footer.failure.message}"
-        for line in footer.failure.log_tail[-12:]:
-            yield f"  | {line}"

@@ -10,11 +10,10 @@ from harness.records.outcomes import Outcome
 from harness.verdicts.stats import Estimate
 
 NEXT_STEPS: dict[str, str] = {
-    "no_baseline": "run it once more, then accept both runs with `harness baseline update`",
+    "no_baseline": "run it once more, then accept both: `harness baseline update`",
     "no_depth": "accept runs that reach this depth with `harness baseline update`",
     "no_samples": "accept runs measured on a quiet machine with `harness baseline update`",
-    "regressed": "run it again to confirm; if the change is meant, accept it with "
-    "`harness baseline update`",
+    "regressed": "run it again to confirm; if it is meant: `harness baseline update`",
     "anchor": "find what changed since then (`harness history`); if the level is meant, accept it "
     "with `harness baseline update --reason TEXT`",
     "improved": "if it stays, accept it with `harness baseline update`, so that its loss is seen",
@@ -22,11 +21,12 @@ NEXT_STEPS: dict[str, str] = {
     "too_few": "raise --repeats, lower the server's -b for a finer curve, or run it again",
     "few_needles": "run it again; with more accepted runs fewer lost needles decide",
     "pace": "run it again when the machine is back at its pace, or accept new runs at this one",
-    "contention": "stop what is named, or start with --wait-quiet SECONDS, and run it again",
+    "contention": "stop what is named, or wait for it (--wait-quiet 600); run it again",
     "leak": "report it with the record and the server's log; restart the server until it is mended",
     "few_runs": "accept more runs with `harness baseline update --add`",
     "drift": "let the machine settle (heat, power, updates) and run it again",
-    "control": "read the answer in the record: the model or engine fails even without distance",
+    "control": "read the answer in the record; if this model can do no better, accept it so "
+    "(`harness baseline update --force --reason WHY`): speeds are judged then",
     "contaminated": "the server mixed two requests' states; do not trust its answers, report it",
     "budget": "raise --answer-tokens, or turn the model's thinking off",
     "answers": "mend the answers first; the speed is kept in the record and not judged",

@@ -62,7 +62,7 @@ def measure(server: FakeServer | None, folder: Path, baselines: Path, **options:
             **options,
         }
     )
-    result = Result()
+    result, run = Result(), None
     campaign = Campaign(
         settings,
         result,
@@ -81,10 +81,8 @@ def measure(server: FakeServer | None, folder: Path, baselines: Path, **options:
         campaign.close()
     if campaign.record_path is not None:
         result.record_bytes = campaign.record_path.read_bytes()
-    if result.record is not None and result.verdict is not None:
-        result.terminal = summary(
-            result.record, result.verdict, width=120, color=False, encoding="utf-8"
-        )
+    if run is not None:
+        result.terminal = summary(run, width=120, color=False, encoding="utf-8", every=True)
     return result
 
 

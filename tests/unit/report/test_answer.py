@@ -2,71 +2,40 @@
 
 from dataclasses import replace
 
-from harness.records.baseline import Baseline, accepted, key_of
-from harness.records.lines import Failure, Footer, RunRecord
+from harness.records.lines import Failure, Footer
 from harness.report.answer import answer, causes_of
-from harness.verdicts.judged import Judged
-from harness.verdicts.verdict import judge
-from tests.made import BANDS, ask, judged, record, rung, whole_run
-
-
-def against(now: RunRecord, then: RunRecord | None = None) -> Judged:
-    baseline = None
-    if then is not None:
-        run = accepted(then, "now", None)
-        baseline = Baseline(key=key_of(then.header), runs=(run, run))
-    return Judged(now, judge(now, baseline, BANDS), baseline)
+from tests.answers import against, busy
+from tests.made import ask, judged, record, rung, whole_run
 
 
 def test_a_regression_is_said_with_its_numbers_its_depth_and_what_changed() -> None:
-    said = list(answer(judged(cliff=0.6, generation=0.7, build="b11549")).lines())
+    said = list(answer(judged(cliff=0.6, generation=0.7, build="b11549-1b2c3d4e")).lines())
     assert said == [
         "worse: prefill −40 %, generation −30 % from 32K on; 128K: 334 tok/s, was 557",
-        "since the baseline: server build b11480-0a1b2c3d → b11549, threads 16 → 8",
+        "since the baseline: server build b11480 → b11549, threads 16 → 8",
         "as before: warm TTFT, server memory, retrieval (16 of 20)",
-        "next: run it again to confirm; if the change is meant, accept it with "
-        "`harness baseline update`",
+        "next: run it again to confirm; if it is meant: `harness baseline update`",
     ]
 
 
 def test_a_run_like_its_baseline_is_its_deepest_numbers() -> None:
-    (said,) = answer(against(record(rung()), record(rung()))).lines()
-    assert said == (
-        "same as the baseline; 2K: prefill 1,000 tok/s, generation 100 tok/s, 15 of 15 right"
-    )
+    (said,) = answer(against(record(rung()), *[record(rung())] * 2)).lines()
+    assert said == ("same as the baseline; 2K: prefill 1,000, generation 100 tok/s, 15 of 15 right")
 
 
 def test_a_first_run_says_that_it_has_nothing_to_be_compared_with() -> None:
     line, step = answer(against(record(rung()))).lines()
-    assert line.startswith("first run, nothing to compare with yet; 2K: prefill 1,000 tok/s")
+    assert line.startswith("first run; 2K: prefill 1,000, generation 100 tok/s")
     assert step.startswith("next: run it once more")
-
-
-def busy(run: RunRecord) -> RunRecord:
-    said = "contention: {} used {} % of the CPU (0.76 of 2 cores) during generation at 32768"
-    rungs = tuple(
-        r.model_copy(
-            update={
-                "generations": tuple(
-                    g.model_copy(update={"contention": said.format("pip", 35)})
-                    for g in r.generations
-                ),
-                "prefills": tuple(
-                    p.model_copy(update={"contention": said.format("dpkg", 14)}) for p in r.prefills
-                ),
-            }
-        )
-        for r in run.rungs
-    )
-    return run.model_copy(update={"rungs": rungs})
 
 
 def test_a_busy_machine_is_one_sentence_however_many_numbers_it_touches() -> None:
     run = against(busy(whole_run(1)))
     said = list(answer(run).lines())
-    assert said[0] == (
-        "measured, but too disturbed to become a baseline: 8 of 20 numbers not judged, "
-        "the machine was busy (pip 35 %, dpkg 14 %)"
+    assert said[0] == "measured, too disturbed for a baseline: machine busy (pip 35 %, dpkg 14 %)"
+    judged_before = answer(against(busy(whole_run(1)), whole_run(2), whole_run(3)))
+    assert judged_before.line == (
+        "can't tell: 8 of 20 numbers, the machine was busy (pip 35 %, dpkg 14 %)"
     )
     assert len(said) == 2
     assert said[1].startswith("next: stop what is named")
@@ -75,10 +44,10 @@ def test_a_busy_machine_is_one_sentence_however_many_numbers_it_touches() -> Non
 def test_a_wrong_control_is_named_once_with_what_it_takes_along() -> None:
     wrong = [ask(control=False), ask(), ask()]
     now = record(rung(asks=wrong), rung(8192, start=1843, asks=wrong))
-    found = answer(against(now, record(rung(), rung(8192, start=1843))))
+    found = answer(against(now, *[record(rung(), rung(8192, start=1843))] * 2))
     assert found.line == (
-        "broken: answers at 2K, 8K: the answer right beside the question was wrong; the far ones: "
-        "15 of 15, 15 of 15 right; speeds measured, not judged"
+        "broken: the answer right beside the question was wrong at 2K (2 of 3 right), "
+        "8K (2 of 3 right); far ones 30 of 30 right; speeds measured, not judged"
     )
     assert [c.outcome for c in found.causes] == ["INVALID", "PASS"]
 
