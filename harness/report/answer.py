@@ -30,6 +30,7 @@ _SAID = {
 """What cells with this code have in common, whatever else each of them says."""
 _CONTROL = re.compile(r"local control (\d+ of \d+)")
 _BUILD = re.compile(r"\b(b\d+)-[0-9a-f]+ → (?!\1-)(b\d+)-[0-9a-f]+\b")
+_CREPT = re.compile(r"since .*?accepted little by little")
 _BUSY = re.compile(r"(?:contention: |first of them )([^,:]+?) (?:used|with) ([\d.]+) % of the")
 
 
@@ -138,6 +139,7 @@ def _key(cell: CellVerdict, cells: Sequence[CellVerdict]) -> tuple[Outcome, obje
     shared = cell.code in _SAID or cell.code in (
         "contention",
         "regressed",
+        "anchor",
         "improved",
         "leak",
         None,
@@ -155,7 +157,8 @@ def _first(cells: Sequence[CellVerdict]) -> CellVerdict:
 def _said(outcome: Outcome, some: Sequence[CellVerdict], cells: Sequence[CellVerdict]) -> str:
     cell = _first(some)
     if outcome in ("REGRESSED", "IMPROVED"):
-        return _moved(some, cells)
+        crept = _CREPT.search(cell.message) if cell.code == "anchor" else None
+        return _moved(some, cells) + (f"; {crept[0]}" if crept else "")
     if outcome == "PASS":
         return where(some)
     if outcome == "LEAK":

@@ -155,8 +155,10 @@ def _wrong(run: Judged, said: Answer) -> Iterator[str]:
     yield from harder_scores.table(harder_scores.cells_of(record))
     told = {e.message: e.code for e in record.events if e.code in ("cliff", RESUMED, REGAINED)}
     yield from told
-    if OUTCOMES[said.outcome].bad:
-        yield from (d for d in run.verdict.differences if d not in (said.changed or ""))
+    others = [d for d in run.verdict.differences if " → " not in d]
+    bad = OUTCOMES[said.outcome].bad
+    yield from (d for d in others if bad or not d.startswith("new warning"))
+    if bad:
         for rung in record.rungs:
             if rung.log_counts:
                 counted = ", ".join(f"{code} ({n})" for code, n in sorted(rung.log_counts.items()))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from harness.quantities import percent
 from harness.records.baseline import Baseline
 from harness.records.metrics import RETRIEVAL
 from harness.verdicts.cell import CellVerdict
@@ -48,11 +49,11 @@ def _held(
         return cell
     runs = [run for run in anchor.runs if cell.depth in run.cells]
     since = f"{runs[0].started_at[:10]} (build {runs[0].build})" if runs else "the first"
-    now = f"{cell.change:+.1%}" if cell.change is not None else "not told"
+    now = percent(cell.change) if cell.change is not None else "not told"
     return replace(
         first,
         outcome="REGRESSED",
         code="anchor",
-        message=f"{first.change:+.1%} since {since}, accepted little by little (against the "
+        message=f"{percent(first.change)} since {since}, accepted little by little (against the "
         f"baseline: {now}); {first.message}",
     )

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from harness.quantities import percent, span
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, SPEED, Metric
 from harness.records.samples import Samples, disturbances, samples_of, values_of
@@ -238,8 +239,8 @@ def _cell(
             message=who[-1] if who else f"{estimate.reason}; needed: {estimate.needed}",
         )
     cell = cell.estimated(estimate)
-    interval = f"{estimate.low - 1:+.1%} to {estimate.high - 1:+.1%}"
-    said = f"{estimate.change:+.1%} ({interval}) against a band of ±{band:.0%}"
+    interval = span(estimate.low - 1, estimate.high - 1)
+    said = f"{percent(estimate.change)} ({interval}) against a band of ±{band:.0%}"
     said += f"; {where}" if where else ""
     if decision == "UNDECIDED":
         return replace(cell, code="noise", message=f"{said}: not decided by its noise")

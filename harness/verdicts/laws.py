@@ -6,6 +6,7 @@ from statistics import median
 from typing import Literal
 
 from harness.llamacpp.cost import ChunkLike
+from harness.quantities import percent, span
 from harness.records.lines import Failure, Generation, Prefill, Rung, RunRecord
 from harness.records.metrics import GENERATION, PREFILL, TTFT, Metric
 from harness.records.pace import on_cpu, pooled_pace
@@ -206,8 +207,8 @@ def depth_costs(
     return Violation(
         "depth never speeds generation up",
         f"generation with {depth_tokens:,} tokens in the KV cache is "
-        f"{ratio.ratio * fastest - 1.0:+.1%} against an empty one "
-        f"({ratio.low * fastest - 1.0:+.1%} to {ratio.high * fastest - 1.0:+.1%}): something else "
+        f"{percent(ratio.ratio * fastest - 1.0)} against an empty one "
+        f"({span(ratio.low * fastest - 1.0, ratio.high * fastest - 1.0)}): something else "
         "slowed the measurement at depth 0",
     )
 
@@ -330,8 +331,8 @@ def _slower_than_deeper(record: RunRecord, rung: Rung, here: Sequence[float]) ->
             continue
         return Violation(
             "depth never speeds generation up",
-            f"generation at {other.depth:,} is {ratio.change:+.1%} against {rung.depth:,} "
-            f"({ratio.low - 1.0:+.1%} to {ratio.high - 1.0:+.1%}), and more context never speeds "
+            f"generation at {other.depth:,} is {percent(ratio.change)} against {rung.depth:,} "
+            f"({span(ratio.low - 1.0, ratio.high - 1.0)}), and more context never speeds "
             f"it up: something slowed the measurement at {rung.depth:,}",
         )
     return None

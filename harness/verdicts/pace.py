@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from harness.quantities import percent, span
 from harness.records.baseline import Baseline
 from harness.records.lines import RunRecord
 from harness.records.pace import Pace, Taken, on_cpu, paces_of
@@ -76,9 +77,9 @@ def off_pace(
                 moved = OffPace(
                     min(ratio.ratio, 1.0) if told else 1.0 / either,
                     max(ratio.ratio, 1.0) if told else either,
-                    f"{_when(taken)}the machine itself is {ratio.change:+.0%} off its pace in the "
+                    f"{_when(taken)}the machine itself is {percent(ratio.change)} off its pace in the "
                     f"baseline (a fixed computation without any server: {name}, "
-                    f"{ratio.low - 1:+.0%} to {ratio.high - 1:+.0%})",
+                    f"{span(ratio.low - 1, ratio.high - 1)})",
                 )
                 key = (taken.sitting, taken.depth)
                 found[key] = moved.joined(found.get(key))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from harness.quantities import percent
 from harness.records.metrics import Direction
 from harness.verdicts.noise import PRIOR, NoisePrior
 from harness.verdicts.stats import (
@@ -101,7 +102,7 @@ def compare_samples(
     times = [1.0 / v for v in current] if direction == "higher" else list(current)
     late = stragglers([t / median(times) for t in times])
     said = f"{late.sentence('repeats')}; " if late is not None else ""
-    return decided, estimate, f"{said}all repeats counted {whole.change:+.1%}"
+    return decided, estimate, f"{said}all repeats counted {percent(whole.change)}"
 
 
 def _ordinal(number: int) -> str:

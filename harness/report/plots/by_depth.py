@@ -18,6 +18,7 @@ from harness.report.plots.figure import (
     safe,
     wrapped,
 )
+from harness.report.quantities import ABSENT, change
 from harness.verdicts.judged import Judged
 
 _MIB = 2**20
@@ -167,7 +168,6 @@ def _by_depth(
         ]
         for depth, (values, contended) in _samples(run, metric).items():
             cell = run.verdict.cell(depth, metric.name)
-            change = "–" if cell is None or cell.change is None else f"{cell.change:+.1%}"
             level = base.get(depth)
             rows.append(
                 (
@@ -175,7 +175,7 @@ def _by_depth(
                     f"{depth:,}",
                     f"{median(values):,.{digits}f}" + (" (disturbed)" if contended else ""),
                     "–" if level is None else f"{level:,.{digits}f}",
-                    change,
+                    ABSENT if cell is None else change(cell),
                     str(len(values)),
                 )
             )

@@ -54,7 +54,7 @@ def test_a_cell_in_which_runs_disagree_stays_out_with_the_numbers(repo: Path) ->
     measured(repo, "20260101-000002-b", [rung(2048, prefill_tok_s=600.0)])
     done = harness("baseline", "update")
     assert done.exit_code == 0
-    assert "stays out: prefill at 2K differs by 67 %" in done.output
+    assert "stays out: prefill at 2048 differs by 67 %" in done.output
     steady = find_baseline(repo / "baselines", key_of(header((2048,))))
     assert steady is not None
     assert [bool(run.cells[2048].prefill_tok_s) for run in steady.runs] == [False, False]

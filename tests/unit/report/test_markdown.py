@@ -169,7 +169,7 @@ def test_the_prefill_curve_falls_in_the_terminal() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
 def test_the_summary_shows_the_curve_on_any_console(encoding: str) -> None:
-    run = judged()
+    run = judged(cliff=0.6)
     seen = terminal_summary(run, width=100, color=False, encoding=encoding)
     (line,) = [x for x in seen.splitlines() if x.startswith("prefill by batch")]
     assert "?" not in line
