@@ -77,8 +77,8 @@ def off_pace(
                 moved = OffPace(
                     min(ratio.ratio, 1.0) if told else 1.0 / either,
                     max(ratio.ratio, 1.0) if told else either,
-                    f"{_when(taken)}the machine itself is {percent(ratio.change)} off its pace in the "
-                    f"baseline (a fixed computation without any server: {name}, "
+                    f"{_when(taken)}the machine itself is {percent(ratio.change)} off its pace in "
+                    f"the baseline (a fixed computation without any server: {name}, "
                     f"{span(ratio.low - 1, ratio.high - 1)})",
                 )
                 key = (taken.sitting, taken.depth)

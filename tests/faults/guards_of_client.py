@@ -160,8 +160,8 @@ GUARDS = (
     Guard(
         "an error under HTTP 200 is no endpoint",
         CLIENT,
-        'return body if isinstance(body, dict) and not body.get("error") else None',
-        "return body if isinstance(body, dict) else None",
+        'return found if isinstance(found, dict) and not found.get("error") else None',
+        "return found if isinstance(found, dict) else None",
         ("props-error-200",),
     ),
     Guard(

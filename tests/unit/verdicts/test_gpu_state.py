@@ -83,9 +83,9 @@ def clocked(run_id: str, tok_s: float, mhz: float | None) -> RunRecord:
     ("tok_s", "mhz", "outcome", "said"),
     [
         (1640.0, 1185.0, "INCONCLUSIVE", "fell from 1,950 to 1,185 MHz (NVML: idle)"),
-        (1640.0, 1950.0, "REGRESSED", "-34"),
+        (1640.0, 1950.0, "REGRESSED", "−34 %"),
         (1000.0, 1185.0, "REGRESSED", "which does not explain it"),
-        (1640.0, None, "REGRESSED", "-34"),
+        (1640.0, None, "REGRESSED", "−34 %"),
     ],
 )
 def test_a_change_within_the_band_at_equal_clocks_is_not_the_softwares(
