@@ -3,7 +3,6 @@
 import shutil
 import sys
 import traceback
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,7 +98,7 @@ def compare(
     `git bisect run`.
     """
     arms: dict[Side, Settings] = {"A": _arm(a, options), "B": _arm(b, options)}
-    folder = arms["A"].results / "compare" / new_run_id(datetime.now())
+    folder = arms["A"].results / "compare" / new_run_id(arms["A"].results / "compare")
     check_writable(folder)
     comparison = Comparison(
         arms,

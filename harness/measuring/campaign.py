@@ -104,7 +104,7 @@ class Campaign:
             raise SetupError(
                 f"--baselines {settings.baselines} is a file; expected the folder of baselines"
             )
-        run_id = new_run_id(datetime.now())
+        run_id = new_run_id(settings.results)
         log = settings.results / "logs" / f"{run_id}.server.log"
         try:
             self._wait_for_quiet()

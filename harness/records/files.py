@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,11 +25,27 @@ from harness.records.lines import (
 )
 
 SUFFIX = ".jsonl"
+_STAMP = "%Y%m%d-%H%M%S"
 
 
-def new_run_id(now: datetime) -> str:
-    """A sortable run id: local time and six random hexadecimal digits."""
-    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+def new_run_id(folder: Path) -> str:
+    """A run id that sorts behind every run in `folder`: a time in UTC, six hexadecimal digits.
+
+    Where the newest run is not older than now (the clock was set back, or it was named in the local
+    time of a zone ahead), the id is a second behind it: which run is the newest is asked of names.
+    """
+    at = datetime.now(UTC).replace(microsecond=0, tzinfo=None)
+    stamps = [stamp for path in list_runs(folder) if (stamp := _stamp(path.stem)) is not None]
+    if stamps and max(stamps) >= at:
+        at = max(stamps) + timedelta(seconds=1)
+    return f"{at:{_STAMP}}-{secrets.token_hex(3)}"
+
+
+def _stamp(run_id: str) -> datetime | None:
+    try:
+        return datetime.strptime(run_id[:15], _STAMP)
+    except ValueError:
+        return None
 
 
 class Recorder:

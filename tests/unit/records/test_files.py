@@ -1,5 +1,7 @@
 """Run records: whatever is cut off the end, what was finished before it can be read."""
 
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import StoreError
-from harness.records.files import Recorder, check_writable, list_runs, read_run, readable_runs
+from harness.records.files import (
+    Recorder,
+    check_writable,
+    list_runs,
+    new_run_id,
+    read_run,
+    readable_runs,
+)
 from harness.records.lines import Footer
 from tests.made import header, rung
 
@@ -113,3 +122,28 @@ def test_a_record_appears_with_its_header_or_not_at_all(
     Recorder(tmp_path, header()).close()
     (path,) = list_runs(tmp_path)
     assert read_run(path).header == header()
+
+
+# -- names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="Windows cannot change a process' zone")
+def test_a_run_id_is_in_utc_whatever_the_zone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = datetime.now(UTC)
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    time.tzset()
+    try:
+        stamp = datetime.strptime(f"{new_run_id(tmp_path)[:15]}+0000", "%Y%m%d-%H%M%S%z")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert abs((stamp - before).total_seconds()) < 60
+
+
+def test_the_newest_run_sorts_last_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Case 77: an older run was judged as the newest."""
+    (tmp_path / "20990101-235959-ffffff.jsonl").touch()
+    (tmp_path / "imported.jsonl").touch()
+    assert new_run_id(tmp_path).startswith("20990102-000000-")
