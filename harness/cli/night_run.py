@@ -179,7 +179,7 @@ def _measure(
     resume = to_be_resumed([n for n in _nights(plan) if n.name != plan.name] + [night], profile)
     night = _keep(plan, night.begun(Attempt(profile=profile, started_at=now(), resumed=resume)))
     log = plan.file(profile, ".log")
-    begun_s = time.time()
+    before = written_at(plan.results)
     say(f"{profile}: {'going on' if resume else 'measuring'}, log {log}")
     code: int | None = None
     try:
@@ -187,7 +187,7 @@ def _measure(
             _follow(child, log, until_s, say)
             code = _exit_code(child)
     finally:
-        record = _measured_since(plan.results, profile, begun_s)
+        record = measured_since(plan.results, profile, before)
         run_id = record.header.run_id if record is not None else None
         night = _keep(plan, night.ended(now(), code, run_id))
     say(f"{profile}: pytest ended with {'nothing: it was cut short' if code is None else code}")
@@ -272,10 +272,17 @@ def _exit_code(child: "subprocess.Popen[bytes]") -> int | None:
     return None
 
 
-def _measured_since(results: Path, profile: str, since_s: float) -> RunRecord | None:
-    """The newest record of a profile that was written to since then."""
-    for path in reversed(list_runs(results)):
-        if path.stat().st_mtime < since_s - 2.0:  # grain of some file systems
+def written_at(results: Path) -> dict[Path, tuple[int, int]]:
+    """Each record with when it was last written and its size; no clock is asked, it may go back."""
+    return {path: ((s := path.stat()).st_mtime_ns, s.st_size) for path in list_runs(results)}
+
+
+def measured_since(
+    results: Path, profile: str, before: Mapping[Path, tuple[int, int]]
+) -> RunRecord | None:
+    """The newest record of a profile that was written to since it was as `before`."""
+    for path, written in reversed(written_at(results).items()):
+        if before.get(path) == written:
             continue
         try:
             record = read_run(path)

@@ -1,12 +1,14 @@
 """A night's books: what is left to do, what is gone on with, and what came of it."""
 
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
-from harness.cli.night_run import BOOKS, FOLDER, last_words
+from harness.cli.night_run import BOOKS, FOLDER, last_words, measured_since, written_at
+from harness.records.files import Recorder
 from harness.records.night import (
     Attempt,
     Night,
@@ -18,6 +20,7 @@ from harness.records.night import (
 )
 from harness.records.outcomes import Outcome
 from harness.report.night import night_issue, night_summary
+from tests.made import header
 
 
 def night(*attempts: tuple[str, int | None], name: str = "n1", run: str | None = "r") -> Night:
@@ -60,6 +63,16 @@ def test_the_error_is_a_log_s_last_word_not_pytest_s_closing_line(tmp_path: Path
         encoding="utf-8",
     )
     assert last_words(log) == "ERROR tests/a.py - AttributeError: x"
+
+
+def test_a_night_finds_its_record_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, header().model_copy(update={"profile": "a"}))
+    recorder.close()
+    before = written_at(tmp_path)
+    assert measured_since(tmp_path, "a", before) is None
+    os.utime(recorder.path, (0, 0))
+    assert measured_since(tmp_path, "a", before) is not None
+    assert measured_since(tmp_path, "b", before) is None
 
 
 def test_only_the_last_attempt_of_all_nights_counts() -> None:
