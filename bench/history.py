@@ -33,7 +33,7 @@ from harness.records.metrics import METRICS
 from harness.records.points import by_cell
 from harness.report.html import page
 from harness.verdicts.judged import Judged
-from harness.verdicts.trend import findings
+from harness.verdicts.trend import findings, points_of
 from harness.verdicts.verdict import judge
 
 DEPTHS = (2048, 8192, 32768, 131072)
@@ -170,10 +170,10 @@ def main() -> None:
         size = sum(p.stat().st_size for p in folder.iterdir())
         print(f"{count} runs, {size / 2**20:.0f} MiB")
         started = time.perf_counter()
-        read_history(folder)
+        read_history(folder, points_of)
         _timed("history, first time", started)
         started = time.perf_counter()
-        history = read_history(folder)
+        history = read_history(folder, points_of)
         _timed("history, again", started)
         print(len(history.points), "points,", len(history.damaged), "damaged")
         started = time.perf_counter()

@@ -24,7 +24,7 @@ from harness.report.publish import bands_of, sentences
 from harness.report.sparkline import sparkline
 from harness.report.text import plain_table
 from harness.settings import Settings
-from harness.verdicts.trend import findings
+from harness.verdicts.trend import findings, points_of
 
 FIRST_RUNS = 5
 """Runs that "at first" is the median of."""
@@ -47,7 +47,7 @@ def history(
 ) -> None:
     """Say what lastingly changed over all runs in the results folder; then show every cell."""
     settings = settings_for({"results": local_folder(results)})
-    found = read_history(results or settings.results)
+    found = read_history(results or settings.results, points_of)
     points = [
         p
         for p in found.points
@@ -117,7 +117,7 @@ def _first_bad(points: Sequence[Point], settings: Settings) -> str | None:
         for finding in findings(cell, band=settings.band_of(cell[0].metric))
         if finding.worse and finding.change is not None
     ]
-    return max(worse, key=lambda p: p.started_at).build if worse else None
+    return max(worse, key=lambda p: p.run_id).build if worse else None
 
 
 def _pinned(reference: str | None, points: Sequence[Point]) -> str | None:

@@ -30,6 +30,7 @@ from harness.report.exports import (
     pytest_benchmark,
 )
 from harness.settings import Settings
+from harness.verdicts.trend import points_of
 
 
 @click.command()
@@ -55,7 +56,7 @@ def export(runs: tuple[str, ...], form: str, results: str | None, output: Path |
     if form == "otava":
         points = [
             p
-            for p in read_history(results or settings.results).points
+            for p in read_history(results or settings.results, points_of).points
             if not runs or any(r in p.run_id for r in runs)
         ]
         if not points:

@@ -6,22 +6,18 @@ which git ignores, or in memory where that cannot be written). It can be deleted
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from statistics import median
 
 from harness.errors import SetupError, StoreError
-from harness.records.baseline import key_of
 from harness.records.files import SUFFIX, parse_run
-from harness.records.lines import Rung, RunRecord
-from harness.records.metrics import METRICS
+from harness.records.lines import RunRecord
 from harness.records.points import Point
-from harness.records.samples import samples_of, values_of
 
 INDEX = Path(".history", "index.sqlite")
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 CREATE TABLE IF NOT EXISTS file (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, damage TEXT);
 CREATE TABLE IF NOT EXISTS point (
@@ -41,8 +37,14 @@ class History:
     damaged: tuple[str, ...]
 
 
-def read_history(folder: Path | str) -> History:
+PointsOf = Callable[[RunRecord], Iterable[Point]]
+"""What of a record belongs into the history."""
+
+
+def read_history(folder: Path | str, points_of: PointsOf) -> History:
     """Every point of every readable record in `folder`, a path or a URL that fsspec knows.
+
+    Kept by an index, so `points_of` is always the same (`_VERSION` counts its changes).
 
     Raises:
         SetupError: a URL without fsspec, or with a scheme it cannot open.
@@ -56,7 +58,7 @@ def read_history(folder: Path | str) -> History:
         for name, file in files.items():
             if known.get(name) != file.stamp:
                 _forget(index, name)
-                _remember(index, name, file)
+                _remember(index, name, file, points_of)
         index.commit()
         rows = index.execute(
             "SELECT run_id, started_at, build, machine_class, model, configuration, depth, metric, "
@@ -64,36 +66,6 @@ def read_history(folder: Path | str) -> History:
         )
         damaged = index.execute("SELECT damage FROM file WHERE damage IS NOT NULL ORDER BY name")
         return History(tuple(Point(*row) for row in rows), tuple(d for (d,) in damaged))
-
-
-def points_of(record: RunRecord) -> Iterator[Point]:
-    """The location of every cell measured, by its undisturbed samples; failed rungs have none."""
-    header = record.header
-    configuration = key_of(header).slug
-    for depth in sorted({rung.depth for rung in record.rungs}):
-        rung = record.rung(depth)
-        if rung is None or rung.failure is not None:
-            continue
-        samples = samples_of(_without_curves(rung))
-        for metric in METRICS.values():
-            if values := values_of(metric, samples):
-                yield Point(
-                    run_id=header.run_id,
-                    started_at=header.started_at,
-                    build=header.server.build,
-                    machine_class=header.machine.machine_class,
-                    model=header.model.name,
-                    configuration=configuration,
-                    depth=depth,
-                    metric=metric.name,
-                    value=float(median(values)),
-                )
-
-
-def _without_curves(rung: Rung) -> Rung:
-    """The rung without its prefills' batches, which no location needs and which take most time."""
-    bare = tuple(p.model_copy(update={"chunks": ()}) for p in rung.prefills)
-    return rung.model_copy(update={"prefills": bare})
 
 
 # -- where records are ----------------------------------------------------------------------
@@ -195,7 +167,7 @@ def _forget(index: sqlite3.Connection, name: str) -> None:
     index.execute("DELETE FROM file WHERE name = ?", (name,))
 
 
-def _remember(index: sqlite3.Connection, name: str, file: _File) -> None:
+def _remember(index: sqlite3.Connection, name: str, file: _File, points_of: PointsOf) -> None:
     damage = None
     try:
         points = [(name, *astuple(p)) for p in points_of(parse_run(file.read(), name))]

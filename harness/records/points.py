@@ -8,7 +8,10 @@ from harness.records.metrics import METRICS
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run's location of one cell, in the metric's unit; `started_at` in ISO 8601."""
+    """One run's location of one cell, in the metric's unit; `started_at` in ISO 8601.
+
+    `model` is the model's identity, which has its file's hash: two files of one name are two.
+    """
 
     run_id: str
     started_at: str

@@ -16,7 +16,7 @@ from harness.report.markdown import summary
 from harness.report.plots.trends import sentence
 from harness.settings import Settings
 from harness.verdicts.judged import Judged
-from harness.verdicts.trend import findings
+from harness.verdicts.trend import findings, points_of
 from harness.verdicts.verdict import judge
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -65,10 +65,10 @@ def judged(record: RunRecord, settings: Settings) -> Judged:
 def history_of(runs: Iterable[Judged], results: Path | str) -> tuple[Point, ...]:
     """All runs in a results folder (or URL) that may stand beside these: same machine and key."""
     headers = [run.record.header for run in runs]
-    wanted = {(h.machine.machine_class, h.model.name, key_of(h).slug) for h in headers}
+    wanted = {(h.machine.machine_class, h.model.identity, key_of(h).slug) for h in headers}
     return tuple(
         p
-        for p in read_history(results).points
+        for p in read_history(results, points_of).points
         if (p.machine_class, p.model, p.configuration) in wanted
     )
 

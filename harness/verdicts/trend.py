@@ -7,15 +7,20 @@ accepted a little of is seen against a reference that stays where it is.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage, stats
 
+from harness.records.baseline import key_of
+from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS, Direction
 from harness.records.points import Point
+from harness.records.samples import samples_of, values_of
+from harness.verdicts.verdict import judge
 
 MIN_RUNS = 4
 """Runs that each side of a change has at least: fewer is a bad night or two."""
@@ -31,6 +36,7 @@ _PENALTY = 2.5
 _OUTLIER_SDS = 3.5
 _WINDOW = 5
 _NORMAL_MEDIAN = 0.6745
+_MEDIAN_SE = 1.2533  # a median's standard error beside a mean's, of normal values
 _LEAST_SD = 1e-4
 
 Floats = NDArray[np.float64]
@@ -66,6 +72,38 @@ class Decay:
     runs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest run, far from the level before it: one run, so no lasting change yet."""
+
+    before: float
+    change: float
+
+
+def points_of(record: RunRecord) -> Iterator[Point]:
+    """What a record adds to the history: the cells that a verdict would judge, by its samples.
+
+    What is INVALID or an ERROR by the record alone is no point, nor is a rung that failed.
+    """
+    header = record.header
+    samples = {rung.depth: samples_of(rung) for rung in record.rungs if rung.failure is None}
+    for cell in judge(record, None, {name: m.band for name, m in METRICS.items()}).cells:
+        if cell.outcome in ("INVALID", "ERROR") or cell.depth not in samples:
+            continue
+        if values := values_of(cell.metric, samples[cell.depth]):
+            yield Point(
+                run_id=header.run_id,
+                started_at=header.started_at,
+                build=header.server.build,
+                machine_class=header.machine.machine_class,
+                model=header.model.identity,
+                configuration=key_of(header).slug,
+                depth=cell.depth,
+                metric=cell.metric.name,
+                value=float(median(values)),
+            )
+
+
 def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     """The lasting changes of level in a series of positive values, oldest first.
 
@@ -89,6 +127,7 @@ def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
 
     fit = ruptures.KernelCPD(kernel="linear", min_size=MIN_RUNS).fit(y.reshape(-1, 1))
     borders = [0, *map(int, fit.predict(pen=penalty))]
+    borders = _placed(y, borders)
     while len(borders) > 2:
         points = _between(y, borders)
         weakest = max(points, key=lambda p: (abs(p.change) < MIN_SHARE, p.p_value))
@@ -111,8 +150,8 @@ def slow_decay(
         return None
     noise_sd = max(_noise_sd(np.log(np.asarray(values, dtype=np.float64))), _LEAST_SD)
     pinned = np.log(np.asarray(reference, dtype=np.float64))
-    change = float(recent.mean() - pinned.mean())
-    error = noise_sd * math.sqrt(1.0 / recent.size + 1.0 / pinned.size)
+    change = float(np.median(recent) - np.median(pinned))  # a bad night moves no median
+    error = _MEDIAN_SE * noise_sd * math.sqrt(1.0 / recent.size + 1.0 / pinned.size)
     reach = float(stats.t.ppf(0.995, max(len(values) - 1, 1))) * error
     worse = change < 0.0 if direction == "higher" else change > 0.0
     edge = math.log1p(-band / 2.0) if change < 0.0 else math.log1p(band / 2.0)
@@ -137,8 +176,26 @@ def _noise_sd(y: Floats) -> float:
 
 def _outliers_drawn_in(y: Floats, noise_sd: float) -> Floats:
     """Runs further from their neighbours than noise would put them, moved amidst them (Hampel)."""
-    middle = ndimage.median_filter(y, size=_WINDOW, mode="nearest")
+    middle = ndimage.median_filter(
+        y, size=_WINDOW, mode="mirror"
+    )  # an end is no neighbour of itself
     return np.where(np.abs(y - middle) > _OUTLIER_SDS * noise_sd, middle, y)
+
+
+def _placed(y: Floats, borders: Sequence[int]) -> list[int]:
+    """Each inner border where it fits best: the fit's shortest piece may have moved it."""
+    placed = list(borders)
+    for n in range(1, len(placed) - 1):
+        left, right = placed[n - 1], placed[n + 1]
+        near = range(max(left + 1, placed[n] - MIN_RUNS), min(right, placed[n] + MIN_RUNS + 1))
+        placed[n] = min(near, key=lambda k: _squares(y[left:k]) + _squares(y[k:right]))
+    # A piece of fewer runs is a bad night or two, which more nights will tell.
+    long = [b for n, b in enumerate(placed[1:-1], 1) if placed[n + 1] - b >= MIN_RUNS - 1]
+    return [placed[0], *long, placed[-1]]
+
+
+def _squares(piece: Floats) -> float:
+    return float(((piece - piece.mean()) ** 2).sum())
 
 
 def _between(y: Floats, borders: Sequence[int]) -> list[ChangePoint]:
@@ -165,38 +222,60 @@ def _between(y: Floats, borders: Sequence[int]) -> list[ChangePoint]:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a cell's series shows: a lasting change since run `since`, or a slow decay of `last`.
+    """What a cell's series shows: a lasting change since run `since`, a slow decay up to it, or
+    that it is the newest and stands out.
 
-    Exactly one of `change` and `decay` is given; `worse` says whether it is for the worse.
+    Exactly one of `change`, `decay` and `newest` is given; `worse` says whether it is for the
+    worse, `pinned` whether somebody named the decay's reference.
     """
 
     since: Point
     change: ChangePoint | None
     decay: Decay | None
     worse: bool
+    newest: Newest | None = None
+    pinned: bool = False
 
 
 def findings(
     points: Sequence[Point], *, band: float, reference: str | None = None
 ) -> tuple[Finding, ...]:
-    """Changes and decays of one cell's points, oldest first.
+    """Changes of one cell's points, oldest first, its decay, and what its newest run stands out by.
 
-    `reference` is the id of the pinned run; by default the oldest five are the reference. Metrics
-    that are shares of right answers are judged run by run, not here, and give nothing.
+    `reference` is the id of the pinned run; without one the decay is that since the last lasting
+    change, against the oldest five runs of its level, so that no fact is said twice. Metrics that
+    are shares of right answers are judged run by run, not here, and give nothing.
     """
     if not points or METRICS[points[0].metric].kind == "score":
         return ()
     direction = METRICS[points[0].metric].direction
-    values = [p.value for p in points if p.value > 0.0]
     kept = [p for p in points if p.value > 0.0]
-    found = [
-        Finding(kept[c.index], c, None, (c.change < 0.0) == (direction == "higher"))
-        for c in change_points(values)
-    ]
-    pinned = [p.value for p in kept if p.run_id == reference] if reference else values[:RECENT_RUNS]
+    values = [p.value for p in kept]
+
+    def worse(change: float) -> bool:
+        return (change < 0.0) == (direction == "higher")
+
+    changes = change_points(values)
+    found = [Finding(kept[c.index], c, None, worse(c.change)) for c in changes]
+    level = values if reference else values[changes[-1].index if changes else 0 :]
+    pinned = [p.value for p in kept if p.run_id == reference] if reference else level[:RECENT_RUNS]
     decay = None
-    if reference or len(values) >= RECENT_RUNS + MIN_RUNS:
-        decay = slow_decay(values, pinned, direction=direction, band=band)
+    if reference or len(level) >= RECENT_RUNS + MIN_RUNS:
+        decay = slow_decay(level, pinned, direction=direction, band=band)
     if decay is not None:
-        found.append(Finding(kept[-1], None, decay, True))
+        found.append(Finding(kept[-1], None, decay, True, pinned=reference is not None))
+    if (newest := _newest(level, band)) is not None:
+        found.append(Finding(kept[-1], None, None, worse(newest.change), newest))
     return tuple(found)
+
+
+def _newest(level: Sequence[float], band: float) -> Newest | None:
+    """The newest value if it is off the runs before it by more than the band and their noise."""
+    if len(level) <= MIN_RUNS:
+        return None
+    before = np.log(np.asarray(level[:-1], dtype=np.float64))
+    off = math.log(level[-1]) - float(np.median(before[-RECENT_RUNS:]))
+    edge = math.log1p(-band) if off < 0.0 else math.log1p(band)
+    if abs(off) < abs(edge) or abs(off) < _OUTLIER_SDS * _noise_sd(before):
+        return None
+    return Newest(math.exp(float(np.median(before[-RECENT_RUNS:]))), math.expm1(off))

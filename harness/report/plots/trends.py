@@ -22,10 +22,17 @@ def sentence(finding: Finding) -> str:
             f"{where}: {percent(finding.change.change)} since {point.started_at[:10]}, "
             f"build {point.build}"
         )
+    if finding.newest is not None:
+        return (
+            f"{where}: {percent(finding.newest.change)} in the newest run, "
+            f"{point.started_at[:10]}, build {point.build}, against the runs before it; one run is "
+            "no lasting change"
+        )
     decay = finding.decay
     assert decay is not None
+    against = "the pinned reference" if finding.pinned else "its oldest runs"
     return (
-        f"{where}: {percent(decay.change)} against the pinned reference "
+        f"{where}: {percent(decay.change)} against {against} "
         f"({span(decay.low, decay.high)}), {percent(decay.per_run)} a run, "
         f"as of {point.started_at[:10]}, build {point.build}"
     )

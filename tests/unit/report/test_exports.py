@@ -10,8 +10,8 @@ from pytest_benchmark.storage.file import FileStorage
 
 from harness.errors import StoreError
 from harness.records.baseline import Baseline, key_of
-from harness.records.history import points_of
 from harness.report.exports import github_action, llama_bench, otava, pytest_benchmark
+from harness.verdicts.trend import points_of
 from harness.verdicts.verdict import judge
 from tests.made import BANDS, DEPTHS, whole_run
 

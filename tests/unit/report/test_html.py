@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 import pytest
 
 from harness.quantities import depth_label, percent
-from harness.records.history import points_of
 from harness.records.lines import Chunk, Event
 from harness.records.probes import HEATMAP_EVENT, CellResult, Matrix
 from harness.report import html
@@ -17,6 +16,7 @@ from harness.report.html import MAX_BYTES, history_page, page
 from harness.report.plots import answers
 from harness.report.plots import prefill as prefill_plot
 from harness.verdicts.judged import Judged
+from harness.verdicts.trend import points_of
 from harness.verdicts.verdict import judge
 from tests.made import BANDS, DEPTHS, HOSTILE, judged, whole_run
 

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell, groups
-from harness.verdicts.trend import change_points, findings, slow_decay
+from harness.verdicts.trend import change_points, findings, points_of, slow_decay
+from tests.made import ask, record, rung
 
 NIGHTS = 60
 
@@ -124,11 +126,9 @@ def point(value: float, number: int, **changes: object) -> Point:
 
 def test_findings_name_the_first_run_on_the_new_level() -> None:
     points = [point(v, n) for n, v in enumerate([100.0] * 20 + [90.0] * 20)]
-    change, decay = findings(points, band=0.10)
+    (change,) = findings(points, band=0.10)
     assert change.since.build == "b11020"
     assert change.worse
-    assert decay.decay is not None
-    assert decay.decay.change == pytest.approx(-0.10)
 
 
 def test_findings_know_the_direction() -> None:
@@ -152,3 +152,63 @@ def test_points_are_grouped_by_what_may_be_compared() -> None:
     points = [point(1.0, 1), point(2.0, 2, machine_class="other"), point(3.0, 3, depth=2048)]
     assert {k[0]: len(v) for k, v in groups(points).items()} == {"box": 2, "other": 1}
     assert list(by_cell(points)) == [("generation", 2048), ("generation", 32768)]
+
+
+# -- one bad night ------------------------------------------------------------------------------
+
+NOISE = (0.004, -0.003, 0.001, -0.005, 0.002, 0.005, -0.001, -0.004, 0.003, -0.002, 0.004, -0.003)
+
+
+def nights(*levels: float) -> list[Point]:
+    return [point(v * (1.0 + NOISE[n % 12]), n) for n, v in enumerate(levels)]
+
+
+def test_a_true_finding_does_not_vanish_behind_one_bad_night() -> None:
+    before = nights(*[100.0] * 8, *[93.0] * 4)
+    (change,) = findings(before, band=0.10)
+    assert change.since.run_id == "run-008"
+    again, newest = findings(nights(*[100.0] * 8, *[93.0] * 4, 60.0), band=0.10)
+    assert again.since.run_id == "run-008"
+    assert again.change is not None
+    assert again.change.change == pytest.approx(-0.07, abs=0.01)
+    assert newest.newest is not None
+    assert newest.since.run_id == "run-012"
+    assert newest.newest.change == pytest.approx(-0.355, abs=0.01)
+
+
+def test_four_unchanged_nights_and_a_bad_one_are_no_decay() -> None:
+    (only,) = findings(nights(*[100.0] * 12, 70.0), band=0.10)
+    assert only.newest is not None
+    assert findings(nights(*[100.0] * 13), band=0.10) == ()
+
+
+@pytest.mark.parametrize("nights_since", [3, 4, 5])
+def test_a_step_is_not_placed_a_night_early(nights_since: int) -> None:
+    values = [p.value for p in nights(*[100.0] * 10, *[70.0] * nights_since)]
+    assert [c.index for c in change_points(values)] == [10]
+
+
+def test_a_bad_night_before_a_step_does_not_move_it() -> None:
+    values = [p.value for p in nights(*[100.0] * 9, 95.0, *[80.0] * 6)]
+    assert [c.index for c in change_points(values)] == [10]
+
+
+def test_only_a_reference_that_somebody_named_is_pinned() -> None:
+    values = [100.0 * (1 - 0.004 * n) for n in range(12)]
+    points = [point(v * (1 + NOISE[n]), n) for n, v in enumerate(values)]
+    assert not any(f.pinned for f in findings(points, band=0.03))
+    assert any(f.pinned for f in findings(points, band=0.03, reference="run-000"))
+
+
+def test_what_a_verdict_calls_invalid_is_no_point() -> None:
+    """Cases 80 and B8: an INVALID run made a trend of -50 %."""
+    good, broken = record(rung()), record(rung(asks=[ask(control=False)] * 3))
+    assert {p.metric for p in points_of(good)} == set(METRICS)
+    assert {p.metric for p in points_of(broken)} == {"memory"}
+
+
+def test_two_files_of_one_name_are_two_series() -> None:
+    one = record(rung())
+    model = one.header.model.model_copy(update={"identity": "model-2"})
+    other = one.model_copy(update={"header": one.header.model_copy(update={"model": model})})
+    assert len(groups([*points_of(one), *points_of(other)])) == 2
