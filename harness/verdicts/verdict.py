@@ -102,7 +102,7 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
                 else cell
                 for cell in cells
             ]
-    moved = {cell.depth: drifts_of(record, cell.depth, bands) for cell in cells}
+    moved = {rung.depth: drifts_of(record, rung.depth, bands) for rung in rungs}
     cells = [_unless_steady(cell, record, moved[cell.depth], bands) for cell in cells]
     steadiness = tuple(dict.fromkeys(drift for found in moved.values() for drift in found))
     said = (*differences(record, every), *_missing(record))
