@@ -11,27 +11,23 @@ from collections.abc import Mapping, Sequence
 from harness.errors import SetupError
 from harness.llamacpp.kv import BLOCK_BYTES, CacheSettings
 
-KEY_FLAGS: dict[str, tuple[str, ...]] = {
-    "ctx": ("-c", "--ctx-size"),
-    "parallel": ("-np", "--parallel"),
-    "batch": ("-b", "--batch-size"),
-    "ubatch": ("-ub", "--ubatch-size"),
-    "cache_type_k": ("-ctk", "--cache-type-k"),
-    "cache_type_v": ("-ctv", "--cache-type-v"),
-    "flash_attn": ("-fa", "--flash-attn"),
-    "gpu_layers": ("-ngl", "--gpu-layers", "--n-gpu-layers"),
-    "rope_scaling": ("--rope-scaling",),
-    "rope_scale": ("--rope-scale",),
-    "yarn_orig_ctx": ("--yarn-orig-ctx",),
-    "draft_model": ("-md", "--model-draft", "--spec-draft-model"),
-    "draft_max": ("--draft-max", "--draft", "--draft-n", "--spec-draft-n-max"),
-    "spec_type": ("--spec-type",),
+KEY_FLAGS = {
+    "ctx": "--ctx-size",
+    "parallel": "--parallel",
+    "batch": "--batch-size",
+    "ubatch": "--ubatch-size",
+    "cache_type_k": "--cache-type-k",
+    "cache_type_v": "--cache-type-v",
+    "flash_attn": "--flash-attn",
+    "gpu_layers": "--gpu-layers",
+    "rope_scaling": "--rope-scaling",
+    "rope_scale": "--rope-scale",
+    "yarn_orig_ctx": "--yarn-orig-ctx",
+    "draft_model": "--spec-draft-model",
+    "draft_max": "--spec-draft-n-max",
+    "spec_type": "--spec-type",
 }
-KEY_SWITCHES: dict[str, tuple[str, ...]] = {
-    "kv_unified": ("-kvu", "--kv-unified"),
-    "swa_full": ("--swa-full",),
-    "no_kv_offload": ("-nkvo", "--no-kv-offload"),
-}
+KEY_SWITCHES = {"kv_unified": "--kv-unified", "swa_full": "--swa-full"}
 LLAMA_SERVER_DEFAULTS: dict[str, str] = {
     "batch": "2048",
     "ubatch": "512",
@@ -40,42 +36,28 @@ LLAMA_SERVER_DEFAULTS: dict[str, str] = {
     "flash_attn": "auto",
 }
 
-_SECRET = ("--api-key", "--api-key-file", "-hft", "--hf-token")
+_SECRET = ("--api-key", "--api-key-file", "--hf-token")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
 _PLUMBING = (
-    *("-m", "--model", "--port", "--host", "-a", "--alias", "--log-file", "--metrics", "--slots"),
-    *("--no-webui", "--no-ui", "--timeout", "-to", "-lv", "--verbosity", "--fit", "-fit"),
-    *("--cache-ram", "-cram", "--ctx-checkpoints", "-ctxcp", "--slot-save-path"),
+    *("--model", "--port", "--host", "--alias", "--log-file", "--metrics", "--slots", "--ui"),
+    *("--timeout", "--verbosity", "--fit", "--cache-ram", "--ctx-checkpoints", "--slot-save-path"),
 )
+_NOT_NOTED = {*KEY_FLAGS.values(), *KEY_SWITCHES.values(), "--kv-offload", *_SECRET, *_PLUMBING}
 
 Value = str | int | float | bool | None
 
 
-def pairs(argv: Sequence[str]) -> list[tuple[str, str | None]]:
-    """`argv` as (flag, value) pairs, in order; a switch has the value `None`."""
-    result: list[tuple[str, str | None]] = []
-    for word in argv:
-        if is_flag(word):
-            name, equals, value = word.partition("=")
-            result.append((name, value if equals else None))
-        elif result:
-            flag, before = result[-1]
-            result[-1] = (flag, word if before is None else f"{before} {word}")
-    return result
-
-
 def key_of(argv: Sequence[str]) -> dict[str, Value]:
     """The settings that are part of a baseline's key, llama-server's defaults filled in."""
-    given = dict(pairs(argv))
-    key: dict[str, Value] = {}
-    for name, flags in KEY_FLAGS.items():
-        values = [given[flag] or "on" for flag in flags if flag in given]
-        value = values[-1] if values else LLAMA_SERVER_DEFAULTS.get(name)
-        if value is not None:
-            key[name] = value
-    for name, flags in KEY_SWITCHES.items():
-        if any(flag in given for flag in flags):
-            key[name] = True
+    given = values_of(argv)
+    key: dict[str, Value] = {
+        name: given[flag] or "on" if flag in given else LLAMA_SERVER_DEFAULTS[name]
+        for name, flag in KEY_FLAGS.items()
+        if flag in given or name in LLAMA_SERVER_DEFAULTS
+    }
+    key |= {name: True for name, flag in KEY_SWITCHES.items() if is_on(given, flag)}
+    if given.get("--kv-offload") == OFF:
+        key["no_kv_offload"] = True
     return key
 
 
@@ -89,7 +71,7 @@ def cache_settings(argv: Sequence[str]) -> CacheSettings:
     Raises:
         SetupError: an unknown cache type, or a size that is no number.
     """
-    key, given, values = key_of(argv), dict(pairs(argv)), values_of(argv)
+    key, values = key_of(argv), values_of(argv)
     type_k, type_v = str(key["cache_type_k"]), str(key["cache_type_v"])
     mtp_k, mtp_v = (values.get(f"--spec-draft-type-{letter}", "f16") for letter in "kv")
     for name in (type_k, type_v, mtp_k, mtp_v):
@@ -104,7 +86,7 @@ def cache_settings(argv: Sequence[str]) -> CacheSettings:
         n_ubatch=_count(key.get("ubatch"), "-ub"),
         n_parallel=_count(key.get("parallel", 1), "-np"),
         kv_unified="kv_unified" in key,
-        swa_full="--swa-full" in given,
+        swa_full="swa_full" in key,
         flash_attention=str(key.get("flash_attn")) not in switch_off,
         speculative_mtp="draft-mtp" in speculation,
         n_rs_seq=_count(key.get("draft_max", DRAFTED_TOKENS), "--spec-draft-n-max")
@@ -123,11 +105,8 @@ def _count(value: object, flag: str) -> int:
 
 def noted_of(argv: Sequence[str]) -> dict[str, Value]:
     """Flags that are neither part of the key nor plumbing (paths, ports, logs, secrets)."""
-    known = {f for flags in (*KEY_FLAGS.values(), *KEY_SWITCHES.values()) for f in flags}
-    skip = known | set(_SECRET) | set(_PLUMBING)
-    return {
-        name: True if value is None else value for name, value in pairs(argv) if name not in skip
-    }
+    noted = ((name, value) for name, value in pairs(argv) if called(name) not in _NOT_NOTED)
+    return {name: True if value is None else value for name, value in noted}
 
 
 def noted_env(env: Mapping[str, str]) -> dict[str, Value]:
@@ -141,7 +120,7 @@ def without_secrets(argv: Sequence[str]) -> tuple[str, ...]:
     hide = False
     for word in argv:
         name, equals, _ = word.partition("=")
-        if name in _SECRET:
+        if called(name) in _SECRET:
             result.append(f"{name}=***" if equals else name)
             hide = not equals
         else:
@@ -150,18 +129,11 @@ def without_secrets(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(result)
 
 
-def with_defaults(
-    given: Sequence[str], defaults: Sequence[tuple[tuple[str, ...], str | None]]
-) -> list[str]:
-    """`given` after those `defaults` (spellings, value) whose flag `given` does not set itself."""
-    named = {name for name, _ in pairs(given)}
-    result: list[str] = []
-    for spellings, value in defaults:
-        if not named.intersection(spellings):
-            result.append(spellings[0])
-            if value is not None:
-                result.append(value)
-    return [*result, *given]
+def with_defaults(given: Sequence[str], defaults: Sequence[tuple[str, str | None]]) -> list[str]:
+    """`given` after those `defaults` (flag, value) that `given` does not set itself."""
+    named = values_of(given)
+    wanted = [default for default in defaults if called(default[0]) not in named]
+    return [*(word for default in wanted for word in default if word is not None), *given]
 
 
 SPELLINGS: tuple[tuple[str, ...], ...] = (
@@ -225,9 +197,12 @@ SPELLINGS: tuple[tuple[str, ...], ...] = (
 
 
 _CALLED = {name: group[0] for group in SPELLINGS for name in group}
+_NEGATIVE = {"-nkvo", "-nr", "-ndio", "-nocb", "-no-kvu"}
 _SHORT = {name.lstrip("-"): name for name in _CALLED if not name.startswith("--")}
 
 
+OFF = "off"
+"""Value of a switch that is given as `--no-…`."""
 Group = tuple[str, ...]
 """A flag and the words of its value."""
 
@@ -257,6 +232,16 @@ def groups(words: Sequence[str]) -> list[Group]:
     return result
 
 
+def pairs(argv: Sequence[str]) -> list[tuple[str, str | None]]:
+    """`argv` as (flag, value) pairs, in order; a switch has the value `None`."""
+    result: list[tuple[str, str | None]] = []
+    for flag, *words in groups(argv):
+        name, equals, value = flag.partition("=")
+        if is_flag(name):
+            result.append((name, value if equals else " ".join(words) if words else None))
+    return result
+
+
 def is_flag(word: str) -> bool:
     """Whether a word of a command line is a flag and not a (perhaps negative) value."""
     return word.startswith("-") and not word[1:].replace(".", "", 1).isdigit()
@@ -275,9 +260,23 @@ def merged(under: Sequence[str], over: Sequence[str]) -> tuple[str, ...]:
 
 
 def values_of(argv: Sequence[str]) -> dict[str, str]:
-    """Value of every setting of a command line, by its first name; "" for switches."""
-    result = {}
-    for flag, *words in groups(argv):
-        name, equals, value = flag.partition("=")
-        result[called(name)] = value if equals else " ".join(words)
-    return result
+    """Value of every setting of a command line, by its first name: the last one given counts.
+
+    A switch has "", and `OFF` where it was given as `--no-…`.
+    """
+    return {
+        called(name): (OFF if name.startswith("--no-") or name in _NEGATIVE else "")
+        if value is None
+        else value
+        for name, value in pairs(argv)
+    }
+
+
+def is_on(given: Mapping[str, str], switch: str) -> bool:
+    """Whether `values_of` some argv has this switch on."""
+    return given.get(switch, OFF) != OFF
+
+
+def spellings(flag: str) -> tuple[str, ...]:
+    """All that `flag` may be written as, `flag` first."""
+    return (flag, *(name for name, first in _CALLED.items() if first == called(flag)))

@@ -193,7 +193,7 @@ def _speculation(facts: Facts) -> tuple[Arm, ...]:
 
 
 def is_speculation(setting: str) -> bool:
-    """Whether a setting (by the name of `flag_names.called`) is about speculative decoding."""
+    """Whether a setting (by the name of `flags.called`) is about speculative decoding."""
     return setting.startswith("--spec-") or setting == "--lookup-cache-static"
 
 

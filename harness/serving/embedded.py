@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+from harness.llamacpp.kv import BLOCK_BYTES
+
+CACHE_TYPES = tuple(BLOCK_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +119,6 @@ def parser() -> argparse.ArgumentParser:
                 *flag.names, dest=flag.target, type=flag.parse, choices=flag.choices
             )
     return result
-
-
-def unknown_flags(argv: Sequence[str]) -> list[str]:
-    """Those of `argv` that look like flags and that the embedded server does not take."""
-    known = {name for flag in FLAGS for name in flag.names}
-    return [
-        word
-        for word in argv
-        if word.startswith("-")
-        and not word.lstrip("-").replace(".", "", 1).isdigit()
-        and word.split("=", 1)[0] not in known
-    ]
 
 
 def _params(options: dict[str, Any]) -> Any:

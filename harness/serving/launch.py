@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -244,16 +244,3 @@ def _output(binary: str, argument: str) -> str:
             f"{binary} {argument} did not end within 60 s; is it a llama-server?"
         ) from error
     return (done.stdout + done.stderr).decode("utf-8", "replace")
-
-
-def flag_value(argv: Sequence[str], *names: str) -> str | None:
-    """Value of the last of `names` in `argv` (`--name value` or `--name=value`), else `None`."""
-    found: str | None = None
-    for index, word in enumerate(argv):
-        name, equals, value = word.partition("=")
-        if name in names:
-            if equals:
-                found = value
-            elif index + 1 < len(argv):
-                found = argv[index + 1]
-    return found

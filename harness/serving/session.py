@@ -18,19 +18,20 @@ from harness.llamacpp.discrepancies import discrepancies, other_build
 from harness.llamacpp.flags import (
     cache_settings,
     pairs,
+    spellings,
+    values_of,
     with_defaults,
 )
 from harness.llamacpp.log import scan
 from harness.records.lines import ModelIdentity, ServerIdentity
 from harness.serving.client import Client
-from harness.serving.embedded import unknown_flags
+from harness.serving.embedded import FLAGS
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
 from harness.serving.identity import described, identity_of, model_of
 from harness.serving.launch import (
     LOOPBACK,
     LaunchSpec,
     RunningServer,
-    flag_value,
     free_port,
     refuse_taken_port,
     supported_flags,
@@ -45,10 +46,10 @@ _BATCH_TOKENS = 512
 _NAME_CHARS = 120
 SERVER_KEY = "LLAMA_API_KEY"  # the variable's name, not a key
 
-_VERBOSITY = ("-lv", "--verbosity", "--log-verbosity")
+_VERBOSITY = ("-lv", "4")
 """At 4 llama-server logs buffer sizes, devices and settings, and no line per token."""
 
-_STRETCHING = ("--rope-scaling", "--rope-scale", "--rope-freq-scale", "--override-kv")
+_STRETCHING = {"--rope-scaling", "--rope-scale", "--rope-freq-scale", "--override-kv"}
 
 Say = Callable[[str], None]
 
@@ -140,20 +141,19 @@ def _attach(settings: Settings, say: Say) -> Session:
 # -- how it reads: one point of the prefill's curve a batch ---------------------------------
 
 
-_BATCH, _UBATCH = ("-b", "--batch-size"), ("-ub", "--ubatch-size")
 _POINTS = 4
 """Batches that a rung's prefill needs for a verdict."""
 
 
-def batch_defaults(given: Sequence[str]) -> list[tuple[tuple[str, ...], str | None]]:
+def batch_defaults(given: Sequence[str]) -> list[tuple[str, str | None]]:
     """`-b` and `-ub` where not given: as many points as can be, whatever the other one is.
 
     llama.cpp reads no ubatch larger than its batch, so each follows the other.
     """
-    batch, ubatch = (_tokens(given, names) for names in (_BATCH, _UBATCH))
+    batch, ubatch = _batches(given)
     return [
-        (_BATCH, str(max(_BATCH_TOKENS, ubatch or 0))),
-        (_UBATCH, str(min(_BATCH_TOKENS, batch or _BATCH_TOKENS))),
+        ("-b", str(max(_BATCH_TOKENS, ubatch or 0))),
+        ("-ub", str(min(_BATCH_TOKENS, batch or _BATCH_TOKENS))),
     ]
 
 
@@ -162,7 +162,7 @@ def few_points(given: Sequence[str], depths: Sequence[int]) -> str | None:
 
     A rung's new part is read from where the rung below ended.
     """
-    batch = max(_tokens(given, _BATCH) or 0, _tokens(given, _UBATCH) or 0)
+    batch = max(size or 0 for size in _batches(given))
     parts = zip(depths, (0, *depths), strict=False)
     short = [str(depth) for depth, below in parts if depth - below < _POINTS * batch]
     if not short or batch <= _BATCH_TOKENS:
@@ -173,9 +173,11 @@ def few_points(given: Sequence[str], depths: Sequence[int]) -> str | None:
     )
 
 
-def _tokens(given: Sequence[str], names: tuple[str, ...]) -> int | None:
-    value = flag_value(given, *names)
-    return int(value) if value and value.isdigit() and int(value) else None
+def _batches(given: Sequence[str]) -> list[int | None]:
+    """Sizes given for batch and ubatch."""
+    values = values_of(given)
+    sizes = (values.get(name, "") for name in ("--batch-size", "--ubatch-size"))
+    return [int(size) if size.isdigit() and int(size) else None for size in sizes]
 
 
 # -- a server of ours -----------------------------------------------------------------------
@@ -185,37 +187,38 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
     binary = binary_of(settings)
     given = list(settings.server_args)
     _refuse_secrets(given)
-    if binary and not (settings.model or flag_value(given, "-m", "--model", "-hf", "--hf-repo")):
+    asked = values_of(given)
+    if binary and not (settings.model or asked.get("--model") or asked.get("--hf-repo")):
         say("no --model given: the binary serves the project's own reference model")
     gguf = served_model(settings)
     refuse_impossible(settings, gguf)
-    port = _port(given)
-    defaults: list[tuple[tuple[str, ...], str | None]] = [
-        (("--host",), LOOPBACK),
-        (("--port",), str(port)),
-        (("-c", "--ctx-size"), str(settings.ctx_tokens)),
-        (("-np", "--parallel"), "1"),
-        (("--cache-ram", "-cram"), "0"),
-        (("--ctx-checkpoints", "-ctxcp", "--swa-checkpoints"), "8"),
-        (("--fit", "-fit"), "off"),
-        (("--timeout", "-to"), str(_LONGEST_REQUEST_S)),
-        (("--metrics",), None),
-        (_VERBOSITY, "4"),
-        (("--no-webui", "--no-ui"), None),
+    port = _port(asked.get("--port"))
+    defaults: list[tuple[str, str | None]] = [
+        ("--host", LOOPBACK),
+        ("--port", str(port)),
+        ("-c", str(settings.ctx_tokens)),
+        ("-np", "1"),
+        ("--cache-ram", "0"),
+        ("--ctx-checkpoints", "8"),
+        ("--fit", "off"),
+        ("--timeout", str(_LONGEST_REQUEST_S)),
+        ("--metrics", None),
+        _VERBOSITY,
+        ("--no-webui", None),
     ]
     if gguf is not None:
-        defaults.insert(0, (("--model", "-m"), str(_model_path(settings))))
+        defaults.insert(0, ("--model", str(_model_path(settings))))
     if (slots := slots_folder(settings)) is not None:
         slots.mkdir(parents=True, exist_ok=True)
-        defaults.append((("--slot-save-path",), f"{slots.absolute()}{os.sep}"))
+        defaults.append(("--slot-save-path", f"{slots.absolute()}{os.sep}"))
     defaults += batch_defaults(given)
     if lost := few_points(given, settings.rung_depths):
         say(lost)
     if binary:
         help_text = supported_flags(binary)
-        defaults = [d for d in defaults if any(_mentions(help_text, name) for name in d[0])]
+        defaults = [d for d in defaults if any(_mentions(help_text, n) for n in spellings(d[0]))]
         if "trace (more info)" not in help_text:  # older builds count verbosity the other way
-            defaults = [d for d in defaults if d[0] != _VERBOSITY]
+            defaults = [d for d in defaults if d != _VERBOSITY]
         argv = [binary, *with_defaults(given, defaults)]
     else:
         argv = [
@@ -248,13 +251,10 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
 
 def _refuse_secrets(given: list[str]) -> None:
     """Everyone on the machine can read a command line."""
-    for names, variable in (
-        (("--api-key",), API_KEY_VARIABLE),
-        (("-hft", "--hf-token"), "HF_TOKEN"),
-    ):
-        if flag_value(given, *names) is not None:
+    for flag, variable in (("--api-key", API_KEY_VARIABLE), ("--hf-token", "HF_TOKEN")):
+        if flag in values_of(given):
             raise SetupError(
-                f"{names[-1]} in --server-args shows a secret to everyone who can list processes; "
+                f"{flag} in --server-args shows a secret to everyone who can list processes; "
                 f"put it into the environment variable {variable}, from which the server that is "
                 "started takes it"
             )
@@ -268,7 +268,7 @@ def binary_of(settings: Settings) -> str | None:
 
 
 def _model_path(settings: Settings) -> Path:
-    named = flag_value(settings.server_args, "-m", "--model") or settings.model
+    named = values_of(settings.server_args).get("--model") or settings.model
     return Path(named) if named else reference_model()
 
 
@@ -280,7 +280,7 @@ def served_model(settings: Settings) -> GgufInfo | None:
     Raises:
         SetupError: the file is missing or no usable GGUF.
     """
-    from_hub = binary_of(settings) and flag_value(settings.server_args, "-hf", "--hf-repo")
+    from_hub = binary_of(settings) and values_of(settings.server_args).get("--hf-repo")
     if settings.server_url or from_hub:
         return None
     return read_gguf(_model_path(settings))
@@ -299,9 +299,11 @@ def refuse_impossible(settings: Settings, gguf: GgufInfo | None) -> None:
         SetupError: with the reason.
     """
     given = list(settings.server_args)
-    if binary_of(settings) is None and (refused := unknown_flags(given)):
+    taken = {name for flag in FLAGS for name in flag.names}
+    unknown = next((name for name, _ in pairs(given) if name not in taken), None)
+    if binary_of(settings) is None and unknown is not None:
         raise SetupError(
-            f"the embedded server does not know {refused[0]}; use --server-bin with a "
+            f"the embedded server does not know {unknown}; use --server-bin with a "
             "llama-server binary for it, or drop it from --server-args"
         )
     cache_settings(given)
@@ -331,8 +333,7 @@ def reference_model() -> Path:
     return path
 
 
-def _port(given: list[str]) -> int:
-    asked = flag_value(given, "--port")
+def _port(asked: str | None) -> int:
     if asked is None:
         return free_port()
     if not asked.isdigit() or not 0 < int(asked) < 65536:
@@ -350,7 +351,7 @@ def _mentions(help_text: str, flag: str) -> bool:
 
 def _refuse_untrained_context(gguf: GgufInfo | None, given: list[str], settings: Settings) -> None:
     trained = gguf.trained_ctx_tokens if gguf is not None else None
-    stretched = {n for n, _ in pairs(given)} & {*_STRETCHING}
+    stretched = _STRETCHING.intersection(values_of(given))
     if trained is None or stretched or settings.ctx_tokens <= trained:
         return
     raise SetupError(

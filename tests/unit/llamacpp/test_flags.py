@@ -1,10 +1,25 @@
 """llama-server's flags: what decides comparability, what is noted, what is hidden."""
 
+from pathlib import Path
+
 import pytest
 
-from harness.llamacpp.flags import key_of, noted_of, pairs, with_defaults, without_secrets
-from harness.serving.embedded import FLAGS, find_runtime, parser, unknown_flags
-from harness.serving.launch import flag_value
+from harness.errors import SetupError
+from harness.llamacpp.combinations import objection
+from harness.llamacpp.discrepancies import discrepancies
+from harness.llamacpp.flags import (
+    cache_settings,
+    key_of,
+    noted_of,
+    pairs,
+    values_of,
+    with_defaults,
+    without_secrets,
+)
+from harness.llamacpp.log import scan
+from harness.serving.embedded import FLAGS, find_runtime, parser
+from harness.serving.session import refuse_impossible
+from harness.settings import load
 
 
 def test_spellings_of_one_flag_make_one_key() -> None:
@@ -41,20 +56,43 @@ def test_negative_values_are_values() -> None:
 
 
 def test_what_the_user_gives_wins_over_our_defaults() -> None:
-    defaults: list[tuple[tuple[str, ...], str | None]] = [
-        (("-c", "--ctx-size"), "8192"),
-        (("--metrics",), None),
-    ]
+    defaults = [("-c", "8192"), ("--metrics", None)]
     assert with_defaults(["--ctx-size", "4096"], defaults) == ["--metrics", "--ctx-size", "4096"]
 
 
 def test_the_last_of_repeated_flags_counts() -> None:
-    assert flag_value(["--port", "1", "--port=2"], "--port") == "2"
-    assert flag_value(["-t", "1"], "--port") is None
+    assert values_of(["--port", "1", "--port=2"]) == {"--port": "2"}
+
+
+def test_the_last_spelling_of_a_cache_type_counts_in_key_and_check_alike() -> None:
+    argv = ["--cache-type-k", "q8_0", "-ctk", "f16"]
+    assert key_of(argv) == key_of(["-ctk", "f16"])
+    line = "llama_kv_cache: size = 3.06 MiB ( 4096 cells, 4 layers), K (f16): 1.0 MiB, V (f16): 2.0"
+    assert discrepancies(argv, scan([line]), n_ctx=None) == ()
+    assert key_of(["-ctk", "q8_0", "--cache-type-k", "f16"]) == key_of([])
+
+
+@pytest.mark.parametrize("off", ["--no-kv-unified", "-no-kvu"])
+def test_a_switch_turned_off_is_not_on(off: str) -> None:
+    assert "kv_unified" not in key_of([off])
+    assert not cache_settings(["-kvu", off]).kv_unified
+    assert cache_settings([off, "-kvu"]).kv_unified
+    refused = objection(["-np", "4", "-c", "8192", off], None, ctx_tokens=8192)
+    assert refused is not None
+    assert "leaves each slot 2048" in refused
+    assert objection(["-np", "4", "-c", "8192", "-kvu"], None, ctx_tokens=8192) is None
+
+
+def test_a_switch_and_its_opposite_are_two_values_of_one_setting() -> None:
+    assert values_of(["--no-mmap"]) == {"--mmap": "off"} != values_of(["--mmap"])
+    assert key_of(["-nkvo"])["no_kv_offload"] is True
+    assert "no_kv_offload" not in key_of(["-nkvo", "-kvo"])
 
 
 def test_the_embedded_server_refuses_what_it_does_not_know() -> None:
-    assert unknown_flags(["-c", "8192", "--lora", "x", "-ngl", "-1"]) == ["--lora"]
+    settings = load({"server_args": "-c 8192 --lora x -ngl -1"}, Path(), {})
+    with pytest.raises(SetupError, match="does not know --lora"):
+        refuse_impossible(settings, None)
     with pytest.raises(SystemExit):
         parser().parse_args(["--lora", "x"])
 
