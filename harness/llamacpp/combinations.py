@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from harness.llamacpp.buffers import QUANTISED
-from harness.llamacpp.flags import values_of
+from harness.llamacpp.flags import is_on, values_of
 from harness.llamacpp.kv import BLOCK_BYTES
-from harness.llamacpp.layers import Metadata, model_layers
+from harness.llamacpp.layers import Metadata, head_length, model_layers
 
 
 def objection(argv: Sequence[str], metadata: Metadata | None, *, ctx_tokens: int) -> str | None:
@@ -48,7 +48,7 @@ def _batches(given: dict[str, str]) -> str | None:
 
 def _slots(given: dict[str, str], ctx_tokens: int) -> str | None:
     slots, ctx = given.get("--parallel", "1"), given.get("--ctx-size", str(ctx_tokens))
-    if not (slots.isdigit() and ctx.isdigit() and int(slots)) or "--kv-unified" in given:
+    if not (slots.isdigit() and ctx.isdigit() and int(slots)) or is_on(given, "--kv-unified"):
         return None
     each = int(ctx) // int(slots)
     if each < ctx_tokens:
@@ -89,22 +89,10 @@ def _model(given: dict[str, str], metadata: Metadata) -> str | None:
     ):
         name = given.get(setting, "f16")
         block, _ = BLOCK_BYTES[name]
-        head = _head_length(metadata, key)
+        head = head_length(metadata, f"attention.{key}")
         if head is not None and head % block:
             return (
                 f"{flag} {name} stores blocks of {block} values, which the model's heads of {head} "
                 "do not fill"
             )
-    return None
-
-
-def _head_length(metadata: Metadata, key: str) -> int | None:
-    prefix = f"{metadata.get('general.architecture')}."
-    length = metadata.get(f"{prefix}attention.{key}")
-    if isinstance(length, int):
-        return length
-    width = metadata.get(f"{prefix}embedding_length")
-    heads = metadata.get(f"{prefix}attention.head_count")
-    if isinstance(width, int) and isinstance(heads, int) and heads:
-        return width // heads
     return None

@@ -311,13 +311,8 @@ class _Reading:
 
     def _head_length(self, name: str, suffix: str, heads: int | None) -> int | None:
         length = self._number(name + suffix) if suffix else None
-        if length is None:
-            length = self._number(name)
-        if length is not None:
-            return length
-        embedding = self._number("embedding_length")
-        all_heads = heads or self._largest("attention.head_count")
-        return embedding // all_heads if embedding is not None and all_heads else None
+        heads = heads or self._largest("attention.head_count")
+        return length if length is not None else head_length(self._metadata, name, heads)
 
     def _largest(self, name: str) -> int | None:
         value = self._metadata.get(self._key(name))
@@ -335,6 +330,16 @@ class _Reading:
 
     def _key(self, name: str) -> str:
         return f"{self._architecture}.{name}"
+
+
+def head_length(metadata: Metadata, name: str, heads: int | None = None) -> int | None:
+    """Values of a head by `name` (`attention.key_length`), else its share of the embedding."""
+    prefix = f"{metadata.get('general.architecture')}."
+    length, width = (metadata.get(f"{prefix}{n}") for n in (name, "embedding_length"))
+    if isinstance(length, int):
+        return length
+    heads = heads or metadata.get(f"{prefix}attention.head_count")  # type: ignore[assignment]
+    return width // heads if isinstance(width, int) and isinstance(heads, int) and heads else None
 
 
 def active_parameters(metadata: Metadata, parameters: int) -> int:
