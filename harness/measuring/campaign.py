@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness import __version__
-from harness.errors import ServerError, SetupError
+from harness.errors import ServerError, SetupError, StoreError
 from harness.machine.computing import Computing, Find, find_computing
 from harness.machine.hardware import read_machine
 from harness.machine.listener import is_local, server_pid
@@ -260,10 +260,14 @@ class Campaign:
 
     def close(self, reason: str = "the session ended") -> None:
         """End the record, stop the server, let go of the machine; safe to call twice."""
-        if self._runner is not None and not self._finished:
-            self._finished = True
-            self._runner.abandon(reason)
-        self._stack.close()
+        try:
+            if self._runner is not None and not self._finished:
+                self._finished = True
+                self._runner.abandon(reason)
+        except StoreError as error:  # a full disk: what is recorded stands
+            self._reporter.say(str(error))
+        finally:
+            self._stack.close()
 
     def finish(self) -> None:
         """End a run whose tests are through: its second control and footer, without climbing on."""
@@ -274,7 +278,9 @@ class Campaign:
             self._runner.end()
         except ServerError as error:
             self._runner.fail(error)
-            self._runner.abandon(str(error))
+            self._finished = False  # `close` writes the end
+        except StoreError as error:
+            self._reporter.say(str(error))
 
     @property
     def session(self) -> Session:

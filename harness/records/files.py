@@ -4,8 +4,8 @@ import os
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 from pydantic import ValidationError
 
@@ -60,12 +60,12 @@ class Recorder:
         part = folder / f".{header.run_id}.part"  # a record appears with its header or not at all
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as begun:
-                _write_line(begun, header)
+            with part.open("wb", buffering=0) as begun:
+                self._whole_bytes = _write_line(begun, header)
             if self.path.exists():
                 raise FileExistsError(17, "there is a record of that name", str(self.path))
             part.rename(self.path)
-            self._file: BinaryIO = self.path.open("ab")
+            self._file: RawIOBase = self.path.open("ab", buffering=0)
         except OSError as error:
             raise _unwritable(folder, error) from error
 
@@ -75,18 +75,20 @@ class Recorder:
         recorder = cls.__new__(cls)
         recorder.path = path
         try:
-            whole = _whole_bytes(path.read_bytes())
-            recorder._file = path.open("r+b")
-            recorder._file.truncate(whole)
-            recorder._file.seek(whole)
+            _, recorder._whole_bytes = _whole_lines(path.read_bytes(), path)
+            recorder._file = path.open("ab", buffering=0)
         except OSError as error:
             raise _unwritable(path.parent, error) from error
         return recorder
 
     def append(self, line: AnyLine) -> None:
-        """Write one line and force it to the disk."""
+        """Write one line and force it to the disk, behind the last whole one.
+
+        So half a line that an earlier write left on a full disk is gone before anything follows.
+        """
         try:
-            _write_line(self._file, line)
+            self._file.truncate(self._whole_bytes)
+            self._whole_bytes += _write_line(self._file, line)
         except OSError as error:
             raise _unwritable(self.path.parent, error) from error
 
@@ -95,10 +97,13 @@ class Recorder:
         self._file.close()
 
 
-def _write_line(file: BinaryIO, line: AnyLine) -> None:
-    file.write(line.model_dump_json().encode() + b"\n")
-    file.flush()
+def _write_line(file: RawIOBase, line: AnyLine) -> int:
+    data = line.model_dump_json().encode() + b"\n"
+    rest = memoryview(data)
+    while rest:  # a disk that fills takes a part
+        rest = rest[file.write(rest) :]
     os.fsync(file.fileno())
+    return len(data)
 
 
 def write_run(folder: Path, record: RunRecord) -> Path:
@@ -151,10 +156,10 @@ def check_writable(folder: Path) -> None:
 
 
 def read_run(path: Path) -> RunRecord:
-    """Read a record; a torn last line is dropped and said so (`torn`).
+    """Read a record up to its last whole line; `torn` says that something stands behind that.
 
     Raises:
-        StoreError: not a record, written by a newer version, or damaged before its last line.
+        StoreError: not a record, or written by a newer version.
     """
     try:
         raw = path.read_bytes()
@@ -169,22 +174,7 @@ def parse_run(raw: bytes, path: Path | str) -> RunRecord:
     Raises:
         StoreError: as `read_run`.
     """
-    pieces = raw.split(b"\n")
-    torn = pieces.pop() != b""
-    lines: list[AnyLine] = []
-    for number, piece in enumerate(pieces, start=1):
-        _refuse_newer(path, piece)
-        try:
-            lines.append(LINE.validate_json(piece))
-        except ValidationError as error:
-            if number == len(pieces) and number > 1:
-                torn = True
-                break
-            fault = error.errors(include_url=False)[0]
-            raise StoreError(
-                f"{path} line {number} is not a line of a run record ({fault['msg']}); restore the "
-                "file or leave that run out"
-            ) from error
+    lines, whole_bytes = _whole_lines(raw, path)
     if not lines or not isinstance(lines[0], Header):
         raise StoreError(f"{path} is not a run record: its first line is not a header")
     rungs = {x.depth: x for x in lines if isinstance(x, Rung)}
@@ -195,7 +185,7 @@ def parse_run(raw: bytes, path: Path | str) -> RunRecord:
         probe_asks=tuple(x for x in lines if isinstance(x, ProbeAsk)),
         events=tuple(x for x in lines if isinstance(x, Event)),
         footer=_footer(lines),
-        torn=torn,
+        torn=whole_bytes < len(raw),
     )
 
 
@@ -209,15 +199,19 @@ def _footer(lines: list[AnyLine]) -> Footer | None:
     return None
 
 
-def _whole_bytes(raw: bytes) -> int:
-    """Length of a record without a torn last line."""
-    end = raw.rfind(b"\n") + 1
-    begin = raw.rfind(b"\n", 0, max(end - 1, 0)) + 1
-    try:
-        LINE.validate_json(raw[begin : end - 1])
-    except ValidationError:
-        return begin
-    return end
+def _whole_lines(raw: bytes, path: Path | str) -> tuple[list[AnyLine], int]:
+    """The lines before the first broken one, and how many bytes they are."""
+    lines: list[AnyLine] = []
+    end = 0
+    while (line_end := raw.find(b"\n", end)) >= 0:
+        piece = raw[end:line_end]
+        _refuse_newer(path, piece)
+        try:
+            lines.append(LINE.validate_json(piece))
+        except ValidationError:
+            break
+        end = line_end + 1
+    return lines, end
 
 
 def list_runs(folder: Path) -> list[Path]:

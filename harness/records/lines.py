@@ -2,8 +2,8 @@
 
 A record file is JSON Lines. The first line is a `Header`; then `Control`, `Rung` and `Event` lines
 in the order things happened; a `Footer` ends a climb that finished. Heatmap and fuzz come after it,
-as `ProbeAsk` and `Event` lines. A reader may drop a torn last line. Samples are raw; every summary
-is derived. Absent is `None` with a reason, never 0 or NaN.
+as `ProbeAsk` and `Event` lines. A reader keeps what stands before a broken line. Samples are raw;
+every summary is derived. Absent is `None` with a reason, never 0 or NaN.
 
 A run that was cut short and resumed goes on in the same file, after an `Event` `resumed`: each
 stretch is a *sitting*, with controls of its own. Of a rung measured twice the last line counts.
@@ -344,7 +344,7 @@ LINE: TypeAdapter[AnyLine] = TypeAdapter(Line)
 
 
 class RunRecord(Strict):
-    """A whole record as read back; `torn` says that the last line was cut and dropped."""
+    """A whole record as read back; `torn` says that broken lines were dropped."""
 
     header: Header
     controls: tuple[Control, ...] = ()

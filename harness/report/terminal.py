@@ -139,7 +139,7 @@ def _wrong(run: Judged, said: Answer) -> Iterator[str]:
     """What is wrong with the run or was asked for in so many words."""
     record, footer = run.record, run.record.footer
     if record.torn:
-        yield "the last line of this record was torn and is left out"
+        yield "this record is broken off: what stands behind its last whole line is left out"
     if footer is None and not record.imported:
         yield "this record has no end: its run was killed, or is still being measured"
     effect = order_effect(scores_by_order(a for r in record.rungs for a in r.asks))

@@ -1,5 +1,6 @@
 """Run records: whatever is cut off the end, what was finished before it can be read."""
 
+import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,13 +63,40 @@ def test_a_record_of_nothing_but_a_torn_header_is_refused(tmp_path: Path) -> Non
         read_run(path)
 
 
-def test_damage_in_the_middle_is_named_by_its_line(tmp_path: Path) -> None:
+def test_what_stands_before_a_broken_line_is_kept(tmp_path: Path) -> None:
     path = write_record(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[1] = b'{"kind":"rung"}\n'
+    lines[2] = lines[2][:50] + b"\n"
     path.write_bytes(b"".join(lines))
-    with pytest.raises(StoreError, match="line 2"):
-        read_run(path)
+    record = read_run(path)
+    assert [r.depth for r in record.rungs] == [2048]
+    assert record.torn
+    assert record.footer is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
+def test_a_failed_write_leaves_nothing_that_hides_what_follows(tmp_path: Path) -> None:
+    import resource
+    import signal
+
+    recorder = Recorder(tmp_path, header())
+    recorder.append(rung(2048))
+    before = recorder.path.stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before + 40, limits[1]))
+        with pytest.raises(StoreError, match="cannot write into the results folder"):
+            recorder.append(rung(8192))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert recorder.path.stat().st_size == before + 40
+    recorder.append(rung(8192))
+    recorder.close()
+    record = read_run(recorder.path)
+    assert [r.depth for r in record.rungs] == [2048, 8192]
+    assert not record.torn
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:

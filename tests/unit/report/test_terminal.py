@@ -115,7 +115,7 @@ def test_a_torn_record_and_one_without_an_end_are_said() -> None:
     killed = record(rung())
     assert "this record has no end" in shown(killed, record(rung()))
     torn = shown(killed.model_copy(update={"torn": True}), record(rung()))
-    assert "the last line of this record was torn" in torn
+    assert "this record is broken off" in torn
     footer = Footer(ended_at="now", complete=True, prefilled_tokens=9, elapsed_s=1.0)
     assert "no end" not in shown(killed.model_copy(update={"footer": footer}), record(rung()))
 
