@@ -13,9 +13,15 @@ from functools import lru_cache
 from typing import Literal
 
 _HIDDEN = re.compile(
-    r"(?is)<(think|thinking|reasoning)>.*?(?:</\1>|\Z)|\[THINK\].*?(?:\[/THINK\]|\Z)"
+    r"(?is)<(think|thinking|reasoning|seed:think)>.*?(?:</\1>|\Z)|\[THINK\].*?(?:\[/THINK\]|\Z)"
+    r"|◁think▷.*?(?:◁/think▷|\Z)"
+    # gpt-oss: what is not in the channel `final` is not the answer; marks themselves are no text.
+    r"|<\|channel\|>\s*(?:analysis|commentary)\b.*?(?=<\|channel\|>\s*final\b|\Z)"
+    r"|(?:<\|(?:start|channel|message|end|return|constrain)\|>(?:assistant|final)?\s*)+"
 )
-_HIDDEN_HEAD = re.compile(r"(?is)\A.*(?:</(?:think|thinking|reasoning)>|\[/THINK\])")
+_HIDDEN_HEAD = re.compile(
+    r"(?is)\A.*(?:</(?:think|thinking|reasoning|seed:think)>|\[/THINK\]|◁/think▷)"
+)
 _INVISIBLE = frozenset("\u00ad\u200b\u200c\u200d\u2060\ufeff")
 _DASHES = frozenset("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63")
 _UNFOLDED = ("<super>", "<sub>", "<circle>", "<fraction>", "<square>")
@@ -30,7 +36,11 @@ _MARKS = re.compile(r"[*_`]+")
 _WORD = re.compile(_W)
 _TAIL = rf"{_W}+(?:(?:-|[*`]+|[.,'](?=\d)){_W}+)*"
 _ID = (
-    r"(?:QUESTION|Q|\u8cea\u554f|\u8a2d\u554f|\u554f\u984c|\u554f)[ \t]*(?:NO\.?|[.#])?[ \t]*"
+    # An answer may count as its question does (`A1:`, `Answer 1.`), Japanese puts 第 before it.
+    r"(?<!\w)(?:ANSWER|ANS|A|回答|解答|答え?)[ \t]*(?P<answer>[0-9]{1,4})"
+    r"(?=[ \t]*[*_`]*[:=.)|、。])"
+    r"|第[ \t]*(?P<ordinal>[0-9]{1,4})[ \t]*(?:問題?|設問|の?質問)"
+    r"|(?:QUESTION|Q|\u8cea\u554f|\u8a2d\u554f|\u554f\u984c|\u554f)[ \t]*(?:NO\.?|[.#])?[ \t]*"
     rf"(?P<number>[0-9]{{1,4}})(?!{_W}|[.,-][0-9]|[*`]+{_W})"
 )
 _SHAPE = re.compile(r"([A-Z]{1,12})-([A-Z0-9]*[0-9][A-Z0-9]*)", re.ASCII)
@@ -136,7 +146,7 @@ def scan(text: str, expected: Collection[str], labels: Collection[str]) -> list[
     tokens: list[Token] = []
     for match in _scanner(prefixes).finditer(text):
         start, end = match.span()
-        number = match.group("number")
+        number = match["number"] or match["answer"] or match["ordinal"]
         if number is not None:
             tokens.append(Token("id", match.group(), start, end, int(number)))
             continue

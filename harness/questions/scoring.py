@@ -1,9 +1,13 @@
 """Scoring answers: by question id and by complete code, never by wording.
 
-An id counts when it is written as one (`Q3`, `Question 3`, `設問3`); a list's own `3.` or `3)` is
-decoration. The code that goes with an id stands after it on its line, before it when the line
-holds nothing else, or on the next lines when the line is the id's alone. Two different codes for
-one id are a conflict, and a conflict is not right.
+The forms of an id: `Q3`, `Question 3`, `設問3`, `第3問`, `A3:`, `Answer 3:`. Where an answer has
+none of these at all, numbers that begin its lines (`3) CODE`, `3. CODE`, `3: CODE`, `| 3 | CODE |`)
+are ids too if they are those of all questions, in the order asked: then a list's own numbers would
+be the same. Beside written ids, and otherwise, they are decoration.
+
+The code that goes with an id stands after it on its line, before it when the line holds nothing
+else, or on the next lines when the line is the id's alone. Two different codes for one id are a
+conflict, and a conflict is not right.
 """
 
 import re
@@ -24,6 +28,7 @@ _DENIED = re.compile(
 _DENIED_AFTER = re.compile(
     r"[\s\"'」』).]*(?:(?:では?|じゃ)(?:な|ありませ|無)|(?:IS|WAS)\s*(?:NOT|N['’]T|WRONG|INCORRECT))"
 )
+_LISTED = re.compile(r"(?m)^[ \t|>•-]*\(?([0-9]{1,4})[ \t]*[).:=|、。-]+[ \t|]*(?=[^\W_])")
 _Mention = tuple[Token, Token]
 
 
@@ -79,6 +84,8 @@ def score(ask: Ask, answer: str) -> Score:
     expected = {q.number: normalise(q.needle.code) for q in ask.questions}
     labels = [q.needle.label for q in ask.questions]
     tokens = scan(folded.text, frozenset(expected.values()), labels)
+    if not any(token.kind == "id" for token in tokens):
+        tokens = _with_listed(folded.text, tokens, list(expected))
     given: dict[int, list[str]] = {}
     quotes: dict[int, str] = {}
     for ident, code in _mentions(folded.text, tokens):
@@ -102,6 +109,20 @@ def score(ask: Ask, answer: str) -> Score:
         codes=seen,
         quotes=quotes,
     )
+
+
+def _with_listed(text: str, tokens: list[Token], asked: Sequence[int]) -> list[Token]:
+    """`tokens` with the numbers that begin a line, as ids, where they can be nothing else."""
+    codes = {token.start for token in tokens if token.kind == "code"}
+    lines = list(_LISTED.finditer(text))
+    if [int(line[1]) for line in lines] != list(asked):
+        return tokens
+    listed = [
+        Token("id", line[1], line.start(1), line.end(1), int(line[1]))
+        for line in lines
+        if line.end() in codes
+    ]
+    return sorted([*tokens, *listed], key=lambda token: token.start)
 
 
 def _mentions(text: str, tokens: Sequence[Token]) -> Iterator[_Mention]:

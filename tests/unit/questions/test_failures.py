@@ -118,10 +118,10 @@ EACH: dict[str, tuple[str, FailureClass, tuple[str, ...], tuple[str, ...]]] = {
         ("Q6=MEM-422777",),
     ),
     "ids lost, numbered list": (
-        "\n".join(f"{n}. {c}" for n, c in enumerate([*CODES, CONTROL], 1)),
+        "\n".join(f"{n}. {c}" for n, c in enumerate([*CODES, CONTROL], 11)),
         "lost_mapping",
         ("control_failed",),
-        ("1. MEM-422777\n2. MEM-130951\n3. MEM-778210\n4. MEM-246813\n5. MEM-509065\n6. CTL-44…",),
+        ("11. MEM-422777\n12. MEM-130951\n13. MEM-778210\n14. MEM-246813\n15. MEM-509065\n16. …",),
     ),
     "right code six times": (
         "\n".join(f"Q{n}={CODES[0]}" for n in range(1, 7)),

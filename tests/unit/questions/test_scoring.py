@@ -1,5 +1,7 @@
 """Scoring, example by example: what is decoration, and what is another answer."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.questions.needles import Ask, Needle, Question
@@ -199,3 +201,51 @@ def test_an_ask_without_control_needs_none() -> None:
 def test_normalise() -> None:
     assert normalise("**ｑ１**：`mem－１`") == "  Q1  : MEM-1 "
     assert normalise("MEM-4**2**") == "MEM-4**2  "
+
+
+FORMS = ("{n}) {c}", "{n}. {c}", "| {n} | {c} |", "A{n}: {c}", "Answer {n}: {c}", "第{n}問 {c}")
+
+
+@pytest.mark.parametrize(
+    "form", [*FORMS, "**{n}.** {c}", "- {n}: `{c}`", "({n}) {c}", "第{n}問：{c}"]
+)
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (7, 2, 5)])
+def test_every_documented_form_of_an_answer_counts(form: str, numbers: tuple[int, ...]) -> None:
+    ask = renumbered(numbers)
+    answer = "\n".join(form.format(n=n, c=c) for n, c in ask.expected.items())
+    assert score(ask, answer).all_right
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_lists_own_numbers_never_stand_for_other_questions(form: str) -> None:
+    ask = renumbered((3, 1, 2))
+    answer = "\n".join(form.format(n=n, c=c) for n, c in enumerate(ask.expected.values(), 1))
+    assert score(ask, answer).right_numbers == ()
+
+
+def test_a_line_without_a_code_is_a_question_without_an_answer() -> None:
+    codes = list(ASK.expected.values())
+    found = score(ASK, f"1. {codes[0]}\n2. not found\n3. {codes[2]}")
+    assert found.right_numbers == (1,)
+    assert found.control_right
+    assert 2 not in found.given
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        "◁think▷{0}◁/think▷",
+        "<seed:think>{0}</seed:think>",
+        "{0}◁/think▷",
+        "<|channel|>analysis<|message|>{0}<|end|><|start|>assistant<|channel|>final<|message|>",
+    ],
+)
+def test_what_was_thought_is_not_the_answer(thought: str) -> None:
+    wrong = "Q1=MEM-999999"
+    assert score(ASK, thought.format(wrong) + ASK.answer).all_right
+    assert not score(ASK, thought.format(ASK.answer)).right_numbers
+
+
+def renumbered(numbers: tuple[int, ...]) -> Ask:
+    pairs = zip(numbers, ASK.questions, strict=True)
+    return replace(ASK, questions=tuple(replace(q, number=n) for n, q in pairs))
