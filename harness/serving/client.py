@@ -17,6 +17,7 @@ import httpx2
 import openai
 
 from harness.errors import HarnessError, ServerError
+from harness.serving.bounded import SMALL_BYTES, bounded, compressed
 from harness.serving.shapes import (
     Templated,
     TokenIds,
@@ -26,7 +27,14 @@ from harness.serving.shapes import (
     shaped,
     status_error,
 )
-from harness.serving.streams import Paced, Progress, Watched, is_event_stream, report_progress
+from harness.serving.streams import (
+    Paced,
+    Progress,
+    Watched,
+    is_compressed,
+    is_event_stream,
+    report_progress,
+)
 from harness.serving.wire import Exchange, ProgressPoint, chat_exchange, native_exchange
 
 __all__ = ["Client", "Exchange", "Progress", "ProgressPoint"]
@@ -42,6 +50,10 @@ _TOKEN_BYTES = 4096
 """Room for one token's event; whoever sends more than this for each token asked for runs wild."""
 _ESCAPED_BYTES = 6
 """A prefill's last event repeats the prompt, of which JSON makes up to six bytes a character."""
+_PROGRESS_BYTES = 4
+"""Progress for each character of a prompt: an event of 512 bytes for each batch of 32 tokens."""
+_COUNTED_BYTES = 64
+"""The JSON of a token, which may be one byte of what was sent to be counted."""
 
 
 @dataclass(slots=True)
@@ -120,19 +132,25 @@ class Client:
             ServerError: unreachable, unauthorised, still loading, or failing.
         """
         with self._explained(_SMALL_LIMIT_S):
-            response = self._http.get(path, timeout=_SMALL_LIMIT_S)
-            if response.status_code in _ABSENT:
+            status, text = bounded(self._http, "GET", path, limit_s=_SMALL_LIMIT_S)
+            if status in _ABSENT:
                 return None
-            body = _json_or_text(response.content.decode("utf-8", "replace"))
-            if response.status_code != 200:
-                raise status_error(response.status_code, body, self.base_url)
+            body = _json_or_text(text)
+            if status != 200:
+                raise status_error(status, body, self.base_url)
         found = {"data": body} if isinstance(body, list) else body
         return found if isinstance(found, dict) and not found.get("error") else None
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """JSON object answered to an untimed native request."""
         with self._explained(self.idle_limit_s):
-            return self._checked_body(self._http.post(path, json=body), path)
+            sent = json.dumps(body).encode()
+            room, limit_s = SMALL_BYTES + _COUNTED_BYTES * len(sent), self.idle_limit_s
+            status, text = bounded(self._http, "POST", path, sent, limit_s=limit_s, room_bytes=room)
+            answer = _json_or_text(text)
+            if status != 200 or (isinstance(answer, dict) and answer.get("error")):
+                raise status_error(status, answer, self.base_url)
+            return json_object(text, f"the answer of {self.base_url} to {path}")
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Token count of each text by the server's tokenizer; texts end in a newline each.
@@ -206,7 +224,8 @@ class Client:
         stamped = _Stamped(started_ns=time.perf_counter_ns())
         with self._explained(self.idle_limit_s, stamped):
             with self._http.stream("POST", "/completion", json=body) as response:
-                size, limit_s = _ESCAPED_BYTES * len(prompt), self.idle_limit_s
+                size = (_ESCAPED_BYTES + _PROGRESS_BYTES) * len(prompt)
+                limit_s = self.idle_limit_s
                 self._collect(response, stamped, size, on_progress, limit_s)
             return native_exchange(stamped.events, stamped.started_ns, stamped.ended_ns)
 
@@ -249,7 +268,8 @@ class Client:
                 if pause_s:
                     http.stream = Paced(http.stream, pause_s)
                 limit_s = self.idle_limit_s if native else None
-                self._collect(http, stamped, _TOKEN_BYTES * max_tokens, on_progress, limit_s)
+                size = _TOKEN_BYTES * max_tokens + _PROGRESS_BYTES * len(user_text)
+                self._collect(http, stamped, size, on_progress, limit_s)
             return chat_exchange(stamped.events, stamped.started_ns, stamped.ended_ns, timed=native)
 
     def _collect(
@@ -271,13 +291,11 @@ class Client:
         response.encoding = "utf-8"  # an event stream has no other, whatever its header says
         response.stream = watched = Watched(response.stream, event_limit_s or math.inf)
         for event in httpx2.EventSource(response, 2 * limit):
-            watched.heard()
             data = event.data
             keep((clock(), data))
-            if '"prompt_progress"' in data:
-                if on_progress is not None:
-                    report_progress(data, on_progress)
-                continue
+            watched.heard(data)
+            if on_progress is not None and '"prompt_progress"' in data:
+                report_progress(data, on_progress)
             room -= len(data)
             if room < 0:
                 raise ServerError(
@@ -288,8 +306,10 @@ class Client:
 
     def _not_a_stream(self, response: httpx2.Response) -> Exception:
         """What to say of an answer that is no event stream: its error, else what it is."""
+        if is_compressed(response):
+            return compressed(self.base_url)
         head = bytearray()
-        for part in response.iter_bytes():
+        for part in response.iter_raw():
             head += part
             if len(head) > _BASE_ANSWER_BYTES:
                 break
@@ -303,13 +323,6 @@ class Client:
             f"{inert(text, 120)}; nothing in it can be timed. A proxy in between may collect "
             "answers: measure without it"
         )
-
-    def _checked_body(self, response: httpx2.Response, path: str) -> dict[str, Any]:
-        text = response.content.decode("utf-8", "replace")
-        body = _json_or_text(text)
-        if response.status_code != 200 or (isinstance(body, dict) and body.get("error")):
-            raise status_error(response.status_code, body, self.base_url)
-        return json_object(text, f"the answer of {self.base_url} to {path}")
 
     @contextmanager
     def _explained(self, limit_s: float, stamped: _Stamped | None = None) -> Iterator[None]:

@@ -54,6 +54,7 @@ class Delta(_Shape):
 
     content: _Text | None = None
     reasoning_content: _Text | None = None
+    reasoning: _Text | None = None
 
 
 class Choice(_Shape):
@@ -171,8 +172,11 @@ def inert(what: object, limit: int = 300) -> str:
 # -- errors a server sends ------------------------------------------------------------------
 
 
-def status_error(status: int, body: object, url: str) -> ServerError:
-    """The error that an HTTP status or an `error` object stands for."""
+def status_error(status: int, body: object, url: str, began: str = "") -> ServerError:
+    """The error that an HTTP status or an `error` object stands for.
+
+    `began` says of an error inside an answer how far that had come.
+    """
     if status in (401, 403):
         return ServerError(
             f"{url} refused our API key (HTTP {status}); put the right one into the environment "
@@ -194,7 +198,7 @@ def status_error(status: int, body: object, url: str) -> ServerError:
                 cause="TRUNCATED",
             )
         error = error.get("message", error)
-    said = f"the server answered HTTP {status}: {inert(error)}"
+    said = f"{began or f'the server answered HTTP {status}'}: {inert(error)}"
     if status in (408, 502, 504, 524):
         said += (
             "; that is the time limit of the server (--timeout) or of a proxy in front of it, not "

@@ -1,6 +1,7 @@
 """Event streams: whether one came, its progress, reading it at rest, telling a hang from work."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,10 +14,19 @@ Progress = Callable[[int, int], None]
 """Called with (tokens read so far, total tokens of the prompt) as a prefill proceeds."""
 
 _WAITED_S = 0.0003
+_PROCESSED = re.compile(r'"processed"\s*:\s*(\d+)')
+_TEXT = re.compile(r'"(?:content|reasoning_content|reasoning)"\s*:\s*"[^"]|"finish_reason"\s*:\s*"')
+
+
+def is_compressed(response: httpx2.Response) -> bool:
+    """Whether a response would have to be unpacked, to whatever size."""
+    return bool(response.headers.get("content-encoding", "identity") != "identity")
 
 
 def is_event_stream(response: httpx2.Response) -> bool:
     """Whether a response is what can be timed."""
+    if is_compressed(response):
+        return False
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return response.status_code == 200 and kind == "text/event-stream"
 
@@ -51,7 +61,7 @@ class Paced(httpx2.SyncByteStream):
 
 
 class Watched(httpx2.SyncByteStream):
-    """A stream on which comments (pings) are no sign of work: only `heard`, at events, is.
+    """A stream on which only work is a sign of life: text, or progress that grows.
 
     llama-server pings from another thread than the one that computes, so a hung one goes on
     pinging. A prefill that works sends a progress event for each batch.
@@ -60,22 +70,31 @@ class Watched(httpx2.SyncByteStream):
     def __init__(self, stream: Any, limit_s: float) -> None:
         self._stream = stream
         self._limit_s = limit_s
-        self._heard_s = time.monotonic()
+        self._worked_s = time.monotonic()
+        self._processed = -1
 
-    def heard(self) -> None:
-        """An event came."""
-        self._heard_s = time.monotonic()
+    def heard(self, data: str) -> None:
+        """An event came with these data."""
+        if '"prompt_progress"' in data:
+            found = _PROCESSED.search(data)
+            processed = int(found[1]) if found is not None else -1
+            if processed <= self._processed:
+                return
+            self._processed = processed
+        elif _TEXT.search(data) is None:
+            return
+        self._worked_s = time.monotonic()
 
     def __iter__(self) -> Iterator[bytes]:
         for part in self._stream:
-            if b"data:" not in part and time.monotonic() - self._heard_s > self._limit_s:
+            yield part  # and whoever takes it tells us of the events in it
+            if time.monotonic() - self._worked_s > self._limit_s:
                 raise ServerError(
-                    f"the server sent nothing but keep-alive comments for {self._limit_s:g} s (our "
-                    "idle limit): it answers and does not work; see its log, or raise "
-                    "--idle-timeout if one batch may really take that long",
+                    f"the server sent neither text nor progress for {self._limit_s:g} s (our idle "
+                    "limit), only pings or the like: it answers and does not work; see its log, or "
+                    "raise --idle-timeout if one batch may really take that long",
                     cause="STALLED",
                 )
-            yield part
 
     def close(self) -> None:
         self._stream.close()

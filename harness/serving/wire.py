@@ -131,9 +131,10 @@ def chat_exchange(events: Stamped, started_ns: int, ended_ns: int, *, timed: boo
         usage = event.usage or usage
         for choice in event.choices or ():
             delta = choice.delta or Delta()
-            if delta.content or delta.reasoning_content:
+            thought = delta.reasoning_content or delta.reasoning
+            if delta.content or thought:
                 content.append(delta.content or "")
-                reasoning.append(delta.reasoning_content or "")
+                reasoning.append(thought or "")
                 token_events.append(at_ns)
             finish = choice.finish_reason or finish
     if finish is None:
@@ -174,13 +175,22 @@ def _unfinished(events: int) -> ServerError:
 
 
 def _decoded(events: Stamped) -> Iterator[tuple[int, dict[str, Any]]]:
-    for at_ns, data in events:
+    far = "before anything else"
+    for number, (at_ns, data) in enumerate(events):
         if not data or data == "[DONE]":
             continue
         body = json_object(data, "an event of the server")
         if error := body.get("error"):
             code = error.get("code") if isinstance(error, dict) else None
-            raise status_error(code if isinstance(code, int) else 200, body, "the server")
+            status = code if isinstance(code, int) else 200
+            began = f"the server began an answer and broke it off with an error {far}"
+            raise status_error(status, body, "the server", began)
+        progress = body.get("prompt_progress")
+        if isinstance(progress, dict):
+            done, of_all = (inert(progress.get(name), 20) for name in ("processed", "total"))
+            far = f"after reading {done} of {of_all} tokens"
+        else:
+            far = f"after {number + 1} events"
         yield at_ns, body
 
 

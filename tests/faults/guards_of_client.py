@@ -80,14 +80,35 @@ GUARDS = (
     Guard(
         "pings are no sign of work",
         STREAMS,
-        "time.monotonic() - self._heard_s > self._limit_s",
+        "time.monotonic() - self._worked_s > self._limit_s",
         "False",
-        ("only-pings", "only-pings-at-a-question"),
+        ("only-pings", "only-pings-at-a-question", "comments-like-data"),
     ),
     Guard(
-        "an event is a sign of work",
+        "progress that does not grow is no sign of work",
+        STREAMS,
+        "if processed <= self._processed:",
+        "if False:",
+        ("progress-that-stands-still",),
+    ),
+    Guard(
+        "an event without text is no sign of work",
+        STREAMS,
+        "elif _TEXT.search(data) is None:",
+        "elif False:",
+        ("empty-events",),
+    ),
+    Guard(
+        "progress counts for the size of an answer",
         CLIENT,
-        "watched.heard()",
+        "room -= len(data)",
+        "room -= 0 if 'prompt_progress' in data else len(data)",
+        ("flood-of-progress",),
+    ),
+    Guard(
+        "progress is a sign of work",
+        CLIENT,
+        "watched.heard(data)",
         "pass",
         ("pings-between",),
     ),
@@ -113,10 +134,10 @@ GUARDS = (
         ("cut-before", "never-starts", "silent"),
     ),
     Guard(
-        "a body that cannot be decoded is one sentence",
-        CLIENT,
-        "except httpx2.HTTPError as error:",
-        "except ZeroDivisionError as error:",
+        "a compressed answer is refused by name",
+        STREAMS,
+        'response.headers.get("content-encoding", "identity") != "identity"',
+        "False",
         ("compressed",),
     ),
     Guard(
@@ -143,9 +164,9 @@ GUARDS = (
     Guard(
         "an endpoint that fails is not one that is missing",
         CLIENT,
-        """            if response.status_code != 200:
+        """            if status != 200:
                 raise""",
-        """            if response.status_code != 200:
+        """            if status != 200:
                 return None
                 raise""",
         ("http-503-props", "http-401", "redirect-props"),
@@ -167,8 +188,10 @@ GUARDS = (
     Guard(
         "a page or junk is no endpoint",
         CLIENT,
-        'body = _json_or_text(response.content.decode("utf-8", "replace"))',
-        "body = response.json()",
+        """            body = _json_or_text(text)
+            if status""",
+        """            body = json.loads(text)
+            if status""",
         ("props-page", "models-junk"),
     ),
     Guard(
@@ -300,7 +323,7 @@ GUARDS = (
     Guard(
         "the server's own words are in the reason",
         SHAPES,
-        'said = f"the server answered HTTP {status}: {inert(error)}"',
+        """said = f"{began or f'the server answered HTTP {status}'}: {inert(error)}\"""",
         'said = "the server failed"',
         (
             *("http-400", "http-404", "http-429", "http-500", "http-500-page", "error-200"),

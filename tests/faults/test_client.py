@@ -1,8 +1,15 @@
 """The client by itself against the fake: what a small context cannot show."""
 
+import gzip
+import time
+from collections.abc import Iterator
+
+import httpx2
 import pytest
 
 from harness.errors import ServerError
+from harness.serving import bounded
+from harness.serving import client as client_module
 from harness.serving.client import Client
 from tests.faults import changes as c
 from tests.faults.fake_server import FakeServer
@@ -63,3 +70,62 @@ def test_only_events_with_text_are_counted_as_tokens() -> None:
         client.close()
     assert len(exchange.token_event_ms) == 8
     assert exchange.predicted_tokens == 8
+
+
+class Drip(httpx2.SyncByteStream):
+    def __init__(self, part: bytes = b" ") -> None:
+        self._part = part
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            time.sleep(0.05)
+            yield self._part
+
+
+def small(**response: object) -> Client:
+    """A client whose server answers everything with this."""
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, **response))  # type: ignore[arg-type]
+    return Client("http://x", transport=transport)
+
+
+def test_a_small_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_SMALL_LIMIT_S", 0.3)
+    with pytest.raises(
+        ServerError, match=r"did not finish an answer to /props within 0.3 s"
+    ) as error:
+        small(stream=Drip()).get("/props")
+    assert error.value.cause == "STALLED"
+
+
+def test_a_server_that_never_ends_its_headers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_SMALL_LIMIT_S", 0.2)
+    monkeypatch.setattr(bounded, "_MARGIN_S", 0.1)
+
+    def respond(_: httpx2.Request) -> httpx2.Response:
+        time.sleep(2)
+        return httpx2.Response(200)
+
+    client = Client("http://x", transport=httpx2.MockTransport(respond))
+    with pytest.raises(ServerError, match="did not finish an answer to /props"):
+        client.get("/props")
+
+
+def test_a_small_answer_is_not_large() -> None:
+    with pytest.raises(ServerError, match="more than 8 MiB in answer to /props"):
+        small(stream=Drip(b"x" * (1 << 20))).get("/props")
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    bomb = gzip.compress(b" " * (64 << 20))
+    with pytest.raises(ServerError, match="compresses its answer"):
+        small(stream=Drip(bomb), headers={"content-encoding": "gzip"}).get("/props")
+
+
+def test_reasoning_by_its_other_name_is_reasoning() -> None:
+    event = {"choices": [{"index": 0, "delta": {"reasoning": "hm"}}]}
+    with FakeServer(c.wire(c.put(0, c.event(event)))) as server:
+        client = Client(server.url)
+        exchange = client.chat("Q1: X CODE?", max_tokens=8, reuse=False)
+        client.close()
+    assert exchange.reasoning == "hm"
+    assert "hm" not in exchange.content

@@ -19,8 +19,8 @@ ROWS = (
         ),
         "ERROR",
         "SERVER_ERROR",
-        "decode failed",
-        cases=(18,),
+        "began an answer and broke it off with an error after",
+        cases=(18, 72),
     ),
     Fault(
         "error-event-rung",
@@ -29,7 +29,7 @@ ROWS = (
         c.wire(c.put(0.5, c.event({"error": {"code": 500, "message": "Compute error."}}))),
         "ERROR",
         "SERVER_ERROR",
-        "Compute error.",
+        "tokens: Compute error.",
         nth=2,
     ),
     Fault(
@@ -120,7 +120,7 @@ ROWS = (
         c.headers(Content_Encoding="gzip"),
         "ERROR",
         "SERVER_ERROR",
-        "decompress",
+        "compresses its answer, which was not asked for",
     ),
     Fault(
         "cut-before",

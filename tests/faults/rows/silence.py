@@ -3,7 +3,14 @@
 from tests.faults import changes as c
 from tests.faults.fault import IDLE, Fault
 
-PROGRESS = c.event({"prompt_progress": {"total": 9, "cache": 0, "processed": 1, "time_ms": 1}})
+
+def progress(processed: int) -> bytes:
+    """A progress event."""
+    point = {"total": 99, "cache": 0, "processed": processed, "time_ms": 1}
+    return c.event({"prompt_progress": point})
+
+
+PINGS = c.every(0.12, b": ping\n\n", 3)
 
 ROWS = (
     Fault(
@@ -56,7 +63,7 @@ ROWS = (
         c.wire(c.put(0.2, *c.every(0.12, b": ping\n\n", 40))),
         "ERROR",
         "STALLED",
-        "sent nothing but keep-alive comments for 0.6 s (our idle limit)",
+        "sent neither text nor progress for 0.6 s (our idle limit)",
         nth=2,
         options=IDLE,
         cases=(29,),
@@ -72,12 +79,56 @@ ROWS = (
         options=IDLE,
     ),
     Fault(
+        "comments-like-data",
+        "hangs in a prefill and sends comments that look like events",
+        "rung",
+        c.wire(c.put(0.2, *c.every(0.12, b": data: still here\n\n", 40))),
+        "ERROR",
+        "STALLED",
+        "neither text nor progress for 0.6 s",
+        nth=2,
+        options=IDLE,
+        cases=(75,),
+    ),
+    Fault(
+        "progress-that-stands-still",
+        "hangs in a prefill and repeats its progress",
+        "rung",
+        c.wire(c.put(0, *c.every(0.12, progress(1), 40))),
+        "ERROR",
+        "STALLED",
+        "neither text nor progress for 0.6 s",
+        nth=2,
+        options=IDLE,
+        cases=(75,),
+    ),
+    Fault(
+        "empty-events",
+        "hangs in an answer and sends events that say nothing",
+        "ask",
+        c.wire(c.put(0.5, *c.every(0.12, c.event({}), 40))),
+        "ERROR",
+        "STALLED",
+        "neither text nor progress for 0.6 s",
+        options=IDLE,
+        cases=(75,),
+    ),
+    Fault(
+        "flood-of-progress",
+        "floods a prefill with progress",
+        "rung",
+        c.wire(c.put(0, *[progress(1) * 1000] * 200)),
+        "ERROR",
+        "SERVER_ERROR",
+        "MiB in answer to one request",
+        nth=2,
+        cases=(75,),
+    ),
+    Fault(
         "pings-between",
         "pings while it works on a batch for most of the limit, batch after batch",
         "rung",
-        c.wire(
-            c.put(0.2, *[s for _ in range(4) for s in (*c.every(0.12, b": ping\n\n", 3), PROGRESS)])
-        ),
+        c.wire(c.put(0, *[s for n in range(4) for s in (*PINGS, progress(n))])),
         "PASS",
         nth=2,
         options=IDLE,
@@ -87,7 +138,7 @@ ROWS = (
         "progress-resets",
         "takes longer than the limit, with progress",
         "rung",
-        c.wire(c.put(0.2, *c.every(0.12, PROGRESS))),
+        c.wire(c.put(0, *[s for n in range(8) for s in (c.Pause(0.12), progress(n))])),
         "PASS",
         nth=2,
         options=IDLE,
