@@ -25,6 +25,7 @@ def judge(run: str | None, baseline_file: Path | None, every: bool, **options: o
 
     Exit code: 0 PASS, 1 REGRESSED or LEAK, 2 INCONCLUSIVE or NO_BASELINE, 3 INVALID or ERROR.
     """
+    from harness.report.answer import answer
     from harness.report.terminal import summary
     from harness.verdicts.judged import Judged
     from harness.verdicts.verdict import judge as judge_record
@@ -42,5 +43,6 @@ def judge(run: str | None, baseline_file: Path | None, every: bool, **options: o
     encoding = sys.stdout.encoding
     text = summary(shown, width=width, color=color, encoding=encoding, every=every)
     click.echo(text, nl=False)
-    say(f"{record.header.run_id}: {verdict.outcome}")
+    say(f"run: {record.header.run_id}")
+    say(answer(shown).line)
     raise SystemExit(verdict.exit_code)

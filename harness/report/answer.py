@@ -95,12 +95,13 @@ def answer(run: Judged) -> Answer:
         step = found[0].next_step if found else None
         return Answer(verdict.outcome, line, changed, None, found, (), step)
     head, others = shown[0], tuple(c for c in shown[1:] if c.outcome != "PASS")
-    line = head.sentence
-    if first and head.code == "contention":
+    line, step = head.sentence, head.next_step
+    if first and head.outcome == "INCONCLUSIVE" and head.code != "contention":
+        line, others = _unchanged(run), shown  # that one number is missing is not the answer
+        step = next((c.next_step for c in found if c.outcome == "NO_BASELINE"), step)
+    elif first and head.code == "contention":
         line = f"measured, too disturbed for a baseline: machine busy{_busy(head.cells)}"
-    return Answer(
-        verdict.outcome, line, changed, _stayed(verdict.cells), found, others, head.next_step
-    )
+    return Answer(verdict.outcome, line, changed, _stayed(verdict.cells), found, others, step)
 
 
 def causes_of(cells: Sequence[CellVerdict]) -> tuple[Cause, ...]:
@@ -114,6 +115,11 @@ def causes_of(cells: Sequence[CellVerdict]) -> tuple[Cause, ...]:
         for (outcome, _), some in groups.items()
     ]
     return tuple(sorted(found, key=lambda c: order.index(c.outcome)))
+
+
+def moved(cells: Sequence[CellVerdict]) -> list[CellVerdict]:
+    """What is not the same as in the baseline, and can be compared with it."""
+    return [c for c in cells if c.change is not None and c.outcome not in ("PASS", "INVALID")]
 
 
 def where(cells: Sequence[CellVerdict]) -> str:
@@ -245,7 +251,7 @@ def _unchanged(run: Judged) -> str:
         for c in deepest
         if c.metric is RETRIEVAL
     ]
-    said = "first run" if run.verdict.outcome == "NO_BASELINE" else "same as the baseline"
+    said = "first run" if run.baseline is None else "same as the baseline"
     return f"{said}; {depth_label(depth)}: {', '.join(numbers)}"
 
 

@@ -9,19 +9,20 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from harness.quantities import depth_label
 from harness.records.lines import Header
 from harness.records.metrics import GENERATION, MEMORY, METRICS, PREFILL, TTFT
 from harness.records.outcomes import OUTCOMES, Outcome
 from harness.records.points import Point, groups
+from harness.report.answer import answer
 from harness.report.plots import answers, trends
 from harness.report.plots import by_depth as depth_plots
 from harness.report.plots import harder as harder_plot
@@ -77,6 +78,8 @@ def _page(
     answer_chars: int,
     drawn: int,
 ) -> str:
+    if len(runs) == 1:
+        runs = [replace(runs[0], label="this run")]
     plots = [
         *_run_figures(runs, bands, answer_chars),
         *_history_figures(history, bands, reference, drawn),
@@ -92,9 +95,9 @@ def _page(
         ],
         runs=runs,
         names=[run.name for run in runs],
-        verdicts=[_counts(run) for run in runs],
-        meaning={outcome: worth.meaning for outcome, worth in OUTCOMES.items()},
+        answers=[list(answer(run).lines()) for run in runs],
         troubles=[_troubles(run) for run in runs],
+        word={outcome: worth.word for outcome, worth in OUTCOMES.items()},
         cells=_cells(runs),
         configuration=_configuration(runs),
         log=[_log(run) for run in runs],
@@ -134,12 +137,23 @@ def _rendered(template: str, plots: Sequence[Figure], **facts: object) -> str:
 
 @cache
 def _templates() -> Environment:
-    return Environment(
+    made = Environment(
         loader=PackageLoader("harness.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+    )
+    made.filters["said"] = _said
+    return made
+
+
+def _said(text: str) -> Markup:
+    """Text with its `commands` as code; everything else is escaped."""
+    parts = (escape(part) for part in text.split("`"))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if odd % 2 else part
+        for odd, part in enumerate(parts)
     )
 
 
@@ -203,13 +217,8 @@ def _history_figures(
     return plots
 
 
-def _counts(run: Judged) -> list[tuple[Outcome, int]]:
-    found = [c.outcome for c in run.verdict.cells]
-    return [(o, found.count(o)) for o in OUTCOMES if o in found]
-
-
 def _troubles(run: Judged) -> list[tuple[str | None, list[CellVerdict]]]:
-    """What did not simply pass, worst first, by what to do about it."""
+    """Why, of each number that is not the same, worst first, by what to do about it."""
     cells = [c for c in run.verdict.cells if c.outcome not in ("PASS", "NO_BASELINE")]
     grouped: dict[tuple[Outcome, str | None], list[CellVerdict]] = {}
     order = list(OUTCOMES)
@@ -219,12 +228,12 @@ def _troubles(run: Judged) -> list[tuple[str | None, list[CellVerdict]]]:
 
 
 def _contents(plots: Sequence[Figure]) -> list[tuple[str, str]]:
-    """Anchor and title of each plot, with its subject where a title alone would not do."""
-    titles = [plot.title for plot in plots]
-    return [
-        (p.name, p.title if titles.count(p.title) == 1 else f"{p.title}: {p.subject}")
-        for p in plots
-    ]
+    """Anchor and title of each plot that is not folded; one link where several share a title."""
+    first: dict[str, str] = {}
+    for plot in plots:
+        if not plot.folded:
+            first.setdefault(plot.title, plot.name)
+    return [(name, title) for title, name in first.items()]
 
 
 def _cells(runs: Sequence[Judged]) -> list[tuple[int, str, list[CellVerdict | None]]]:

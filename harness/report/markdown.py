@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from harness.quantities import depth_label
 from harness.records.lines import RESUMED
 from harness.records.outcomes import OUTCOMES
+from harness.report.answer import answer, moved
 from harness.report.quantities import change, interval, quantity
 from harness.report.sparkline import prefill_line
 from harness.verdicts.cell import CellVerdict
@@ -21,29 +22,27 @@ _BREAK = "\u200b"
 
 
 def summary(run: Judged, *, trends: Sequence[str] = ()) -> str:
-    """The job summary: verdict, what failed and what to do, table, what differs, trends."""
+    """The job summary: the answer, what is not the same, trends, and all numbers folded."""
     header, verdict = run.record.header, run.verdict
-    parts = [
-        f"## {OUTCOMES[verdict.outcome].sign} {verdict.outcome}: {text(header.model.name)}, "
-        f"context {depth_label(header.plan.ctx_tokens)}",
-        f"{text(header.machine.cpu)} ({text(header.machine.machine_class)}), server "
-        f"{text(header.server.build)}, run {text(header.run_id)}",
+    line, *rest = answer(run).lines()
+    parts = [f"## {OUTCOMES[verdict.outcome].sign} {text(line)}", *([_list(rest)] if rest else [])]
+    parts += [
+        f"{text(header.model.name)} on {text(header.machine.cpu)} "
+        f"({text(header.machine.machine_class)}), server {text(header.server.build)}, context "
+        f"{depth_label(header.plan.ctx_tokens)}, run {text(header.run_id)}",
         *(text(e.message) for e in run.record.events if e.code == RESUMED),
-        *_troubles(run),
-        _table(verdict.cells),
     ]
-    if (line := prefill_line(run.record, "utf-8")) is not None:
-        parts.append(f"`{line}`")
-    if verdict.differences:
-        parts.append("**Differs from the baseline**\n\n" + _list(verdict.differences))
+    if some := moved(verdict.cells):
+        parts.append(_table(some))
+    if (curve := prefill_line(run.record, "utf-8")) is not None:
+        parts.append(f"`{curve}`")
+    if others := [d for d in verdict.differences if " → " not in d]:
+        parts.append("**Differs from the baseline**\n\n" + _list(others))
     if trends:
         parts.append("**Over time**\n\n" + _list(trends))
+    parts.append(_folded(f"All {len(verdict.cells)} numbers", _table(verdict.cells)))
     if any(OUTCOMES[c.outcome].bad for c in verdict.cells):
-        parts.append(
-            "<details><summary>Paragraph for a bug report</summary>\n\n"
-            + bug_report(run)
-            + "\n</details>"
-        )
+        parts.append(_folded("Paragraph for a bug report", bug_report(run)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -114,18 +113,8 @@ def _bounds(run: Judged, first_bad: str | None) -> str:
     return f"first bad build not known; good: {text(good)}"
 
 
-def _troubles(run: Judged) -> Iterable[str]:
-    cells = [c for c in run.verdict.cells if c.outcome not in ("PASS", "NO_BASELINE")]
-    cells.sort(key=lambda c: (not OUTCOMES[c.outcome].bad, c.depth))
-    if cells:
-        yield "\n".join(
-            f"- **{c.outcome}** {c.metric.label} at {depth_label(c.depth)}: {text(c.message)}"
-            + (f" — next: {c.next_step}" if c.next_step else "")
-            for c in cells
-        )
-    missing = [c for c in run.verdict.cells if c.outcome == "NO_BASELINE"]
-    if missing:
-        yield f"{len(missing)} cells without a baseline — next: {missing[0].next_step}"
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{body}\n</details>"
 
 
 def _list(items: Iterable[str]) -> str:
@@ -134,13 +123,13 @@ def _list(items: Iterable[str]) -> str:
 
 def _table(cells: Sequence[CellVerdict]) -> str:
     rows = [
-        "| depth | metric | measured | baseline | change | interval | outcome |",
+        "| depth | metric | measured | baseline | change | interval | |",
         "|---:|---|---:|---:|---:|---:|---|",
     ]
     rows += [
         f"| {depth_label(c.depth)} | {c.metric.label} | {quantity(c, c.measured)} | "
         f"{quantity(c, c.baseline)} | {change(c)} | {interval(c)} | "
-        f"{OUTCOMES[c.outcome].sign} {c.outcome} |"
+        f"{OUTCOMES[c.outcome].sign} {OUTCOMES[c.outcome].word} |"
         for c in cells
     ]
     return "\n".join(rows)

@@ -11,6 +11,7 @@ from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT
 from harness.records.outcomes import OUTCOMES
 from harness.records.samples import samples_of, values_of
+from harness.report.answer import answer
 from harness.report.text import inert, plain_table, rendered
 from harness.verdicts.judged import Judged
 
@@ -38,13 +39,9 @@ def _said(results: Results) -> Iterator[tuple[str, str]]:
         if isinstance(result, str):
             yield f"arm {arm} not measured: {result}", "bold red"
             continue
-        for cell in result.verdict.cells:
-            if cell.outcome not in ("PASS", "NO_BASELINE", "INCONCLUSIVE"):
-                yield (
-                    f"arm {arm}, {cell.metric.label} at {depth_label(cell.depth)}: "
-                    f"{cell.outcome}: {cell.message}",
-                    OUTCOMES[cell.outcome].style,
-                )
+        for cause in answer(result).causes:
+            if cause.outcome not in ("PASS", "NO_BASELINE", "INCONCLUSIVE"):
+                yield f"arm {arm}: {cause.sentence}", OUTCOMES[cause.outcome].style
 
 
 def _table(results: Results) -> Table:
@@ -128,7 +125,7 @@ def _footing(results: Results) -> Iterator[str]:
         for drift in result.verdict.drift:
             if drift.state == "drifted":
                 yield f"arm {arm}, drift: {drift.sentence}"
-        yield f"arm {arm}: {result.verdict.outcome}, record: {result.path}"
+        yield f"arm {arm}: {OUTCOMES[result.verdict.outcome].word}; record: {result.path}"
     yield (
         "the arms ran one after another; whether a difference between two of them is more than "
         "drift and noise, `harness compare` says, which interleaves them"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.records.night import Result, headline
 from harness.records.outcomes import OUTCOMES
+from harness.report.answer import answer
 from harness.report.markdown import bug_report, summary, text
 from harness.verdicts.judged import Judged
 
@@ -15,11 +16,13 @@ def night_summary(night: str, results: Sequence[Result], runs: Mapping[str, Judg
         "|---|---|---|---:|---:|---|",
     ]
     for result in results:
+        run = runs.get(result.profile)
+        said = result.said or (answer(run).line if run is not None else "")
         sign = OUTCOMES[result.outcome].sign + " " if result.outcome is not None else ""
         rows.append(
             f"| {text(result.profile)} | {sign}{result.outcome or 'nothing measured'} | "
             f"{text(result.run_id or '–')} | {result.sittings} | "
-            f"{'–' if result.exit_code is None else result.exit_code} | {text(result.said)} |"
+            f"{'–' if result.exit_code is None else result.exit_code} | {text(said)} |"
         )
     parts = [f"# {text(headline(night, results))}", "\n".join(rows)]
     for result in results:

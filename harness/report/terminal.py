@@ -12,7 +12,7 @@ from harness.records.metrics import METRICS
 from harness.records.outcomes import OUTCOMES, Outcome
 from harness.records.probes import SCORE_EVENT, matrix_of
 from harness.records.samples import samples_of
-from harness.report.answer import Answer, answer
+from harness.report.answer import Answer, answer, moved
 from harness.report.heatmap_text import heatmap_lines
 from harness.report.quantities import ABSENT, change, interval, quantity, samples
 from harness.report.sparkline import prefill_line
@@ -54,10 +54,8 @@ def _results(run: Judged, width: int, every: bool) -> Iterator[Text | Table]:
                 worth = OUTCOMES[cell.outcome]
                 reason = f"{worth.word} {cell.metric.label} at {depth_label(cell.depth)}: "
                 yield Text(inert(reason + cell.message), style=worth.style)
-    elif moved := [
-        c for c in cells if c.change is not None and c.outcome not in ("PASS", "INVALID")
-    ]:
-        yield _table(run.record, moved, narrow=True)
+    elif some := moved(cells):
+        yield _table(run.record, some, narrow=True)
     elif run.baseline is None and any(c.measured is not None for c in cells):
         yield _numbers(run.record, run.verdict)
 

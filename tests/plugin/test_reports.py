@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -64,7 +65,7 @@ def test_report_writes_the_page_of_the_run(session: Session) -> None:
     text = (session.folder / "out" / "page.html").read_text(encoding="utf-8")
     assert text.lower().startswith("<!doctype html>")
     assert session.run_id in text
-    assert "NO_BASELINE" in text
+    assert "nothing to compare with" in text
     assert "report: " in session.output
 
 
@@ -92,6 +93,34 @@ def test_junit_has_the_numbers_of_every_cell(session: Session) -> None:
             "INCONCLUSIVE",
         )  # the latter on a busy machine
         assert float(found["longctx.measured"]) > 0
+
+
+def test_the_answer_is_one_sentence_wherever_it_stands(session: Session) -> None:
+    lines = session.output.splitlines()
+    heading = next(n for n, line in enumerate(lines) if "long-context summary" in line)
+    said = lines[-1]  # the last line of the session
+    assert f"{DEPTH // 1024}K: prefill " in said or said.startswith("measured, too disturbed")
+    assert lines[heading + 1] == said  # the first line of the summary
+    page = unescape((session.folder / "out" / "page.html").read_text(encoding="utf-8"))
+    assert f'<p class="answer"><strong>{said}</strong></p>' in page
+    headings = [
+        line
+        for line in (session.folder / "summary.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("## ")
+    ]
+    assert headings == [f"## ⚪ {said}"] or headings == [f"## 🟡 {said}"]
+    suites = ElementTree.parse(session.folder / "junit.xml").getroot()
+    values = [p.attrib for p in suites.iter("property")]
+    assert {"name": "longctx.answer", "value": said} in values
+    judge = subprocess.run(
+        [sys.executable, "-m", "harness", "judge"],
+        cwd=session.folder,
+        env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "200"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+    assert [judge.stdout.splitlines()[at] for at in (0, -1)] == [said] * 2, judge.stderr
 
 
 def test_a_report_that_cannot_be_written_is_a_sentence_not_a_failure(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@
         line: { color: tone, ...trace.line },
         marker: { ...trace.marker, color: tone,
           ...(trace.type === "bar" ? { line: { color: bg, width: 1 } } : {}),
-          ...(String(trace.meta).startsWith("state-")
+          ...(trace.type !== "bar" && String(trace.meta).startsWith("state-")
             ? { line: { color: trace.meta === "state-invalid" ? tone : bg, width: 2 } } : {}) },
       };
     });
@@ -94,7 +94,10 @@
       const box = document.getElementById(`plot-${figure.name}`);
       const [traces, layout] = dressed(figure);
       Plotly.react(box, traces, layout, config);
-      if (first) walk(box, figure, document.getElementById(`said-${figure.name}`));
+      if (!first) continue;
+      walk(box, figure, document.getElementById(`said-${figure.name}`));
+      const fold = box.closest("details.folded");
+      if (fold) fold.addEventListener("toggle", () => Plotly.Plots.resize(box));
     }
     root.dataset.drawn = String(figures.length);
   }

@@ -5,6 +5,7 @@ from dataclasses import replace
 from statistics import median
 
 from harness.records.metrics import GENERATION, MEMORY, TTFT, Metric
+from harness.records.outcomes import OUTCOMES
 from harness.records.samples import Samples, samples_of, values_of
 from harness.report.plots.figure import (
     Figure,
@@ -194,6 +195,7 @@ def _by_depth(
         Table(
             ("run", "depth", f"median, {metric.unit}", "baseline", "change", "samples"), tuple(rows)
         ),
+        folded=len(depths) < 2,
     )
 
 
@@ -216,7 +218,7 @@ def _samples(run: Judged, metric: Metric) -> dict[int, tuple[tuple[float, ...], 
 
 def _said(run: Judged, depth: int, metric: Metric) -> str:
     cell = run.verdict.cell(depth, metric.name)
-    return "" if cell is None else wrapped(f"{cell.outcome}: {cell.message}", 240)
+    return "" if cell is None else wrapped(f"{OUTCOMES[cell.outcome].word}: {cell.message}", 240)
 
 
 def _base_levels(run: Judged, metric: Metric) -> dict[int, float]:

@@ -32,7 +32,7 @@ class Figure:
     """A plot: `name` is its anchor, `note` how to read it, `layout` and `traces` are Plotly's.
 
     `subject` says of which run or machine it is, where there is one plot for each; `warnings` are
-    sentences to stand above it.
+    sentences to stand above it; `folded`: it shows nothing unless one looks.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Figure:
     height: int = 380
     subject: str = ""
     warnings: tuple[str, ...] = ()
+    folded: bool = False
 
 
 def safe(text: object) -> str:

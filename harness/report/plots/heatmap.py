@@ -1,4 +1,4 @@
-"""The heatmap probe as a plot: one square a length and band of depth, with its class on hover."""
+"""The heatmap probe as a plot: one tile a length and band of depth, with its class on hover."""
 
 from harness.quantities import depth_label
 from harness.records.probes import CellResult, CellState, matrix_of
@@ -6,13 +6,13 @@ from harness.report.plots.figure import Figure, Table, Trace, axes, safe
 from harness.verdicts.judged import Judged
 
 LABELS: dict[CellState, tuple[str, str, str]] = {
-    "right": ("right", "state-right", "square"),
-    "wrong": ("wrong, also when read cold", "state-wrong", "square-x"),
-    "wrong_warm_only": ("wrong only with the document reused", "state-partly", "square-cross"),
-    "unconfirmed": ("wrong, not read cold", "state-partly", "square-x"),
-    "invalid": ("says nothing", "state-invalid", "square-open"),
+    "right": ("right", "state-right", ""),
+    "wrong": ("wrong, also when read cold", "state-wrong", "x"),
+    "wrong_warm_only": ("wrong only with the document reused", "state-partly", "/"),
+    "unconfirmed": ("wrong, not read cold", "state-partly", "x"),
+    "invalid": ("says nothing", "state-invalid", "."),
 }
-"""Label, colour role and symbol of each state that was asked."""
+"""Label, colour role and pattern of each state that was asked."""
 
 
 def heatmap(run: Judged, number: int) -> Figure | None:
@@ -24,19 +24,21 @@ def heatmap(run: Judged, number: int) -> Figure | None:
     if not cells:
         return None
     traces: list[Trace] = []
-    for state, (label, role, symbol) in LABELS.items():
+    for state, (label, role, pattern) in LABELS.items():
         some = [c for c in cells if c.state == state]
         if some:
             traces.append(
                 {
-                    "type": "scatter",
-                    "mode": "markers",
+                    "type": "bar",
                     "name": label,
                     "meta": role,
-                    "marker": {"symbol": symbol, "size": 20},
+                    "marker": {"pattern": {"shape": pattern}},
+                    "width": 1,
                     "x": [depth_label(c.length) for c in some],
-                    "y": [_band(c.band, matrix.bands) for c in some],
+                    "y": [1] * len(some),
+                    "base": [matrix.bands - 1 - c.band for c in some],
                     "text": [_said(c) for c in some],
+                    "textposition": "none",
                     "hovertemplate": "%{text}",
                 }
             )
@@ -48,9 +50,10 @@ def heatmap(run: Judged, number: int) -> Figure | None:
     }
     y = {
         "title": {"text": "depth in the document"},
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": [_band(b, matrix.bands) for b in reversed(range(matrix.bands))],
+        "tickvals": [b + 0.5 for b in range(matrix.bands)],
+        "ticktext": [_band(b, matrix.bands) for b in reversed(range(matrix.bands))],
+        "range": [0, matrix.bands],
+        "showgrid": False,
     }
     rows = tuple(
         (
@@ -67,7 +70,7 @@ def heatmap(run: Judged, number: int) -> Figure | None:
         "Heatmap of answers",
         f"{matrix.count('right')} of {len(matrix.cells)} cells right; one needle a cell.",
         traces,
-        axes(x, y),
+        {**axes(x, y), "barmode": "overlay", "bargap": 0, "showlegend": True},
         Table(("context", "needle at", "state", "class, reused", "class, cold"), rows),
         height=160 + 26 * matrix.bands,
         subject=run.name,

@@ -62,4 +62,5 @@ def machine_timeline(run: Judged, number: int) -> Figure | None:
         Table(("seconds", *(label for _, label, _ in shown)), tuple(rows)),
         height=280,
         subject=run.name,
+        folded=True,
     )

@@ -71,6 +71,7 @@ def timeline(run: Judged, number: int) -> Figure | None:
         Table(("lane", "what", "start, s", "length, s", "other load"), tuple(rows)),
         height=260,
         subject=run.name,
+        folded=True,
     )
 
 

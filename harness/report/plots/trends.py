@@ -1,13 +1,14 @@
 """History in sentences and plots: each cell over time, builds named, changes of level marked."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from harness.quantities import depth_label, number, percent, span
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell
 from harness.report.plots.figure import Figure, Table, Trace, safe
-from harness.verdicts.trend import Finding, findings
+from harness.verdicts.trend import RECENT_RUNS, Finding, findings
 
 MAX_RUNS_DRAWN = 400
 MAX_RUNS_TABLED = 60
@@ -73,8 +74,13 @@ def _figure(
     traces: list[Trace] = []
     rows: list[tuple[str, ...]] = []
     said: list[str] = []
+    relative = metric.kind != "score"
+    if relative:
+        ends = [cells[0][1][-newest:][0].started_at, cells[0][1][-1].started_at]
+        traces += _band(ends, 100 * band, "reference" if reference else "its first runs")
     for line, (depth, cell) in enumerate(cells):
-        drawn = cell[-newest:]
+        drawn = [p for p in cell[-newest:] if p.value > 0 or not relative]
+        first = _at_first(cell, reference) if relative else 1.0
         found = findings(cell, band=band, reference=reference)
         said += [sentence(f) for f in found]
         traces.append(
@@ -85,9 +91,11 @@ def _figure(
                 "meta": f"run{line}",
                 "marker": {"size": 5},
                 "x": [p.started_at for p in drawn],
-                "y": [round(p.value, 4) for p in drawn],
-                "text": [f"build {safe(p.build)}" for p in drawn],
-                "hovertemplate": f"%{{y:,.4~g}} {metric.unit}<br>%{{text}}",
+                "y": [_height(p.value, first, relative) for p in drawn],
+                "text": [
+                    f"{number(p.value)} {metric.unit}<br>build {safe(p.build)}" for p in drawn
+                ],
+                "hovertemplate": "%{text}",
             }
         )
         changes = [f for f in found if f.change is not None]
@@ -100,7 +108,7 @@ def _figure(
                     "meta": "mark",
                     "marker": {"symbol": "diamond-tall", "size": 14},
                     "x": [f.since.started_at for f in changes],
-                    "y": [round(f.since.value, 4) for f in changes],
+                    "y": [_height(f.since.value, first, relative) for f in changes],
                     "text": [safe(sentence(f)) for f in changes],
                     "hovertemplate": "%{text}<extra></extra>",
                 }
@@ -111,15 +119,39 @@ def _figure(
         ]
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": "run started"}, "type": "date"},
-        "yaxis": {"title": {"text": f"{metric.label}, {metric.unit}"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": f"{metric.label}, {'change in %' if relative else 'right'}"}},
     }
     return Figure(
         f"history-{place}-{name}",
         f"{metric.label[0].upper()}{metric.label[1:]} over time",
-        "One line a depth; a tall diamond marks the first run on a new level.",
+        "Against the first runs, a line a depth; a tall diamond is the first run on a new level.",
         traces,
         layout,
         Table(("depth", "run started", "build", metric.unit, "run"), tuple(rows)),
         subject=label,
         warnings=tuple(said),
+        folded=not said,
     )
+
+
+def _at_first(cell: Sequence[Point], reference: str | None) -> float:
+    """The value of the pinned run, by default the median of the oldest ones; above zero."""
+    kept = [p for p in cell if p.value > 0]
+    named = [p.value for p in kept if p.run_id == reference]
+    return median(named or [p.value for p in kept[:RECENT_RUNS]] or [1.0])
+
+
+def _height(value: float, first: float, relative: bool) -> float:
+    """Where a run stands: in percent of what it began with, so that all depths fit one plot."""
+    return round(100 * (value / first - 1) if relative else value, 3)
+
+
+def _band(ends: list[str], percent_: float, name: str) -> list[Trace]:
+    """The noise band around no change."""
+    edge: Trace = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "x": ends}
+    line = {**edge, "meta": "band", "line": {"width": 0}, "legendgroup": name}
+    return [
+        {**line, "y": [-percent_] * 2, "showlegend": False},
+        {**line, "y": [percent_] * 2, "name": f"{name} ±{percent_:.0f} %", "fill": "tonexty"},
+        {**edge, "meta": "baseline", "y": [0, 0], "showlegend": False, "line": {"dash": "dash"}},
+    ]

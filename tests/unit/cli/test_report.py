@@ -271,7 +271,7 @@ def test_import_as_a_run_is_read_by_judge_report_history_and_export(repo: Path) 
             assert values_of(metric, samples_of(mine)) == pytest.approx(
                 values_of(metric, samples_of(theirs))
             )
-    assert "NO_BASELINE" in harness("judge", path.stem, code=2).output.splitlines()[-1]
+    assert "first run" in harness("judge", path.stem, code=2).output.splitlines()[-1]
     assert "b11480-0a1b2c3d" in harness("report", path.stem, "--issue").output
     harness("report", path.stem, "-o", "page.html")
     assert harness("history").output.count(", 1 runs: ") == 2  # begin and end
@@ -291,7 +291,9 @@ def test_imported_runs_are_a_baseline_of_their_own(repo: Path) -> None:
     harness("import", slow, "--as", "run")
     newest = list_runs(repo / "results")[-1]
     assert newest.stem.startswith("20260103-000000-")
-    assert "REGRESSED" in harness("judge", code=1).output
+    said = harness("judge", code=1).output.splitlines()
+    assert said[0] == said[-1]
+    assert said[0].startswith("worse: ")
     harness("import", files[0])
     assert find_baseline(repo / "baselines", key_of(header((2048, 8192)))) is not None
 

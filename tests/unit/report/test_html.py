@@ -106,7 +106,7 @@ def test_there_is_a_table_behind_each_plot(hostile: Page) -> None:
 
 def test_the_worst_stands_first_with_what_to_do() -> None:
     words = " ".join("".join(Page(page([judged(cliff=0.6)], bands=BANDS)).words).split())
-    assert words.index("REGRESSED worse than the baseline") < words.index("Results")
+    assert words.index("next: run it again to confirm") < words.index("Results")
     assert "from 16.2K on, −40 %" in words
     assert "Next: run it again to confirm" in words
     assert "threads 16 → 8" in words

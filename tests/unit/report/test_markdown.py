@@ -30,8 +30,8 @@ def shown(markdown: str) -> str:
 
 def test_the_job_summary_as_its_reader_sees_it() -> None:
     seen = shown(summary(judged(cliff=0.6), trends=["generation at 32K: −6.0 % since …"]))
-    assert seen.startswith("🔴 REGRESSED: Qwen3.5-2B, context 128K\n")
-    assert "REGRESSED prefill at 128K: −4" in seen.replace("**", "")
+    assert seen.startswith("🔴 worse: prefill −40 % from 32K on; 128K: 334 tok/s, was 557\n")
+    assert "Qwen3.5-2B on AMD Ryzen AI Max+ 395 (evo-x2), server b11480" in seen
     assert "next: run it again to confirm" in seen
     assert "threads 16 → 8" in seen
     assert "generation at 32K: −6.0 % since …" in seen
@@ -132,7 +132,7 @@ def test_a_job_summary_and_a_page_write_themselves(tmp_path: Path) -> None:
         )
     )
     assert [s.split(":")[0] for s in said] == ["report", "job summary"]
-    assert job.read_text(encoding="utf-8").startswith("before\n## ⚪ NO_BASELINE")
+    assert job.read_text(encoding="utf-8").startswith("before\n## ⚪ first run; 128K: ")
     assert "NO_BASELINE" in (tmp_path / "new" / "r.html").read_text(encoding="utf-8")
 
 
