@@ -45,7 +45,7 @@ def two_runs(bench: Bench, measured: tuple[Path, str]) -> Bench:
 def test_a_first_run_measures_every_rung_and_names_the_next_step(
     two_runs: Bench, measured: tuple[Path, str]
 ) -> None:
-    assert "harness baseline update" in measured[1]
+    assert "harness baseline update" in measured[1] or "too disturbed for a baseline" in measured[1]
     assert " of " in measured[1]
     record = two_runs.records()[0]
     assert record.footer is not None
@@ -87,9 +87,8 @@ def test_a_selection_climbs_no_further_than_it_needs(bench: Bench) -> None:
     assert done.code == 0, done.text
     (record,) = bench.records()
     assert [r.depth for r in record.rungs] == [2048]
-    table = [line for line in done.text.splitlines() if " | " in line]
-    assert any("retrieval" in line for line in table)
-    assert not [line for line in table if "generation" in line]  # nobody asked for a speed
+    (head,) = [line for line in done.text.splitlines() if line.strip().startswith("depth")]
+    assert head.split() == ["depth", "retrieval"]  # nobody asked for a speed
 
 
 def test_accepted_runs_judge_the_next_one(two_runs: Bench) -> None:
@@ -100,12 +99,12 @@ def test_accepted_runs_judge_the_next_one(two_runs: Bench) -> None:
     assert files[0].stat().st_size < 20_000
     assert "a busy test machine" in files[0].read_text(encoding="utf-8")
     before = files[0].read_bytes()
-    judged = two_runs.pytest(*SMALL)
+    judged = two_runs.pytest(*SMALL, "-v")
     assert judged.code in (0, 1), judged.text
     assert "no baseline for this machine" not in judged.text
     table = [line for line in judged.text.splitlines() if "retrieval" in line and "|" in line]
     assert len(table) == 2
-    assert all("PASS" in line for line in table)
+    assert all("same" in line for line in table)
     assert files[0].read_bytes() == before
     again = two_runs.harness("judge")
     assert again.code in (0, 1, 2)
@@ -144,7 +143,7 @@ def test_a_wrong_rope_base_fails_the_answers_and_speed_is_not_judged(bench: Benc
     done = bench.pytest(*SMALL, "--server-args", "--rope-freq-base 10000")
     assert done.code == 1, done.text
     assert "the local control failed" in done.text
-    assert "not judged, the answers are invalid" in done.text
+    assert "speeds measured, not judged" in done.text
     (record,) = bench.records()
     assert all(len(r.asks) == 3 and r.asks[0].answer for r in record.rungs)
     refused = bench.harness("baseline", "update", record.header.run_id)

@@ -50,7 +50,7 @@ LAUNCHED = (
         "none",
         "NO_BASELINE",
         "no_baseline",
-        "right, local control",
+        "15 of 15 right",
     ),
     Launched(
         "dies-loading",

@@ -214,7 +214,7 @@ ROWS = (
         c.answers(lambda q: "".join(map(chr, range(1, 32))) * 20),
         "INVALID",
         "control",
-        "right, local control 0/",
+        "right, local control 0 of",
     ),
     Fault(
         "hostile-reason",
