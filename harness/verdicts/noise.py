@@ -10,6 +10,7 @@ weighs as much as so many further observations (Smyth 2004, doi:10.2202/1544-611
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -70,7 +71,7 @@ class RunLocation:
 
 def location(values: Floats) -> float:
     """Hodges-Lehmann location: the median of all pairwise means; holds up to 29 % outliers."""
-    i, j = np.triu_indices(values.size)
+    i, j = _pairs(values.size, 0)
     return float(np.median((values[i] + values[j]) / 2.0))
 
 
@@ -145,6 +146,13 @@ def pooled_spread(runs: Sequence[RunLocation], prior: NoisePrior) -> tuple[float
     return moderate(own, df, prior.sample_sd**2, prior.sample_df)
 
 
+@lru_cache(maxsize=64)
+def _pairs(n: int, offset: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Every pair of `n` samples, once; kept, since a run asks for the same few again and again."""
+    i, j = np.triu_indices(n, offset)
+    return i, j
+
+
 def _distances(values: Floats) -> Floats:
-    i, j = np.triu_indices(values.size, 1)
+    i, j = _pairs(values.size, 1)
     return np.abs(values[i] - values[j])
