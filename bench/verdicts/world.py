@@ -107,7 +107,7 @@ class Bench:
         before = self._control("before")
         rungs, start = [], 0
         for depth in DEPTHS:
-            rungs.append(self._rung(depth, start, baseline))
+            rungs.append(self._rung(depth, start, baseline, events))
             start = round(0.9 * depth)
             events.append(self._pace("rung", 2, depth))
         rungs[0] = self._visited_again(rungs[0])
@@ -201,7 +201,7 @@ class Bench:
             generations=tuple(self._generation(120.0) for _ in range(3)),
         )  # fmt: skip
 
-    def _rung(self, depth: int, start: int, baseline: Baseline | None) -> Rung:
+    def _rung(self, depth: int, start: int, baseline: Baseline | None, events: list[Event]) -> Rung:
         read, generated, ttft = LEVELS[depth]
         end = round(0.9 * depth)
         cold = [self._prefill(0, end, read, "cold_repeat") for _ in range(2 if start == 0 else 0)]
@@ -212,6 +212,7 @@ class Bench:
             for _ in range(3)
         ]
         asks = [self._ask(ttft, r) for r in orders]
+        events.append(self._pace("rung", 2, depth))
         rates = [self._generation(generated) for _ in range(REPEATS)]
         while True:
             rung = Rung.model_construct(

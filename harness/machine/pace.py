@@ -16,19 +16,20 @@ import psutil
 from numpy.typing import NDArray
 
 BURSTS = 6
+BURSTS_AT_RUNG = 2
 BURST_S = 0.05
 _ELEMENTS = 1 << 18
 _COPIED_BYTES = 1 << 24
 
 
-def measure_pace() -> dict[str, tuple[float, ...]]:
+def measure_pace(bursts: int = BURSTS) -> dict[str, tuple[float, ...]]:
     """Samples of `compute` (float32 multiply-adds per ns) and `copy` (bytes per ns), all cores.
 
-    Takes about 0.7 s of every core; to be called while the server is idle.
+    Takes about 0.1 s of every core a burst; to be called while the server is idle.
     """
     threads = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     samples: dict[str, list[float]] = {"compute": [], "copy": []}
-    for _ in range(BURSTS):
+    for _ in range(bursts):
         samples["compute"].append(_burst(_compute, threads))
         samples["copy"].append(_burst(_copy, threads))
     return {name: tuple(values) for name, values in samples.items()}

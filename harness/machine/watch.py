@@ -150,9 +150,9 @@ class MachineWatcher:
             return None
         return GpuAt(counter=gpu.counter, core_mhz=gpu.core_mhz, held_by=gpu.held_by)
 
-    def pace(self) -> dict[str, tuple[float, ...]]:
+    def pace(self, bursts: int) -> dict[str, tuple[float, ...]]:
         """The machine's own pace now; to be asked while the server is idle."""
-        return measure_pace()
+        return measure_pace(bursts)
 
     def account(self) -> dict[str, object]:
         """What was and was not watched, and the run's load and conditions in numbers."""

@@ -235,6 +235,7 @@ class Runner:
         self.sitting.watcher.mark()
         for order in ORDERS:
             self._meter.ask(draft, order)
+        self._controls.pace_at(draft.depth)
         if not self._script.native:
             draft.notes.append(caching_at(draft.rung()).sentence)
         while draft.needs_repeat(self._settings.repeats, self._settings.max_repeats):
@@ -248,6 +249,7 @@ class Runner:
             if not measured:
                 break
             self._meter.mark_disturbed(draft)
+        self._controls.pace_at(draft.depth)
 
     def _measure_again(self, draft: RungDraft, wanted: frozenset[str]) -> bool:
         """Take more samples of the `wanted` metrics; False when none may be taken."""

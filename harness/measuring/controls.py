@@ -1,14 +1,16 @@
 """The controls of a sitting: a warm-up, the machine's pace, and one small request at depth 0."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
+from harness.machine.pace import BURSTS, BURSTS_AT_RUNG
 from harness.measuring.recorded import generation_record
 from harness.measuring.sitting import Sitting
 from harness.records.lines import Control, Event, Generation, Prefill
 from harness.serving.client import Exchange
+from harness.serving.log import findings_of
 
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3
@@ -30,12 +32,21 @@ class Controls:
         self._sitting = sitting
         self._generate_tokens = self._control_tokens = sitting.settings.generate_tokens
         self._looks: list[tuple[Prefill, Generation]] = []
+        self._on_cpu: bool | None = None
         self.new_tokens = 0
 
     def pace(self, position: str) -> Event:
         """The machine's own pace, the server being idle."""
-        data: dict[str, object] = {"position": position, **self._sitting.watcher.pace()}
-        return Event(code="pace", message="the machine's own pace", data=data)
+        return _pace_event(position, self._sitting.watcher.pace(BURSTS))
+
+    def pace_at(self, depth: int) -> None:
+        """The pace at a rung, shortly: only where a server on the CPU shares the machine's."""
+        if self._on_cpu is None:
+            running = self._sitting.session.running
+            self._on_cpu = running is not None and findings_of(running).on_gpu is False
+        if self._on_cpu:
+            taken = self._sitting.watcher.pace(BURSTS_AT_RUNG)
+            self._sitting.append(_pace_event("rung", taken, depth=depth))
 
     def warm_up(self) -> Exchange:
         """Short requests until two groups of them agree, `WARM_UP_S` or `WARM_UP_GROUPS` long.
@@ -121,6 +132,11 @@ class Controls:
         )
         self.new_tokens += exchange.new_tokens or 0
         return exchange
+
+
+def _pace_event(position: str, taken: Mapping[str, object], **where: int) -> Event:
+    data = {"position": position, **where, **taken}
+    return Event(code="pace", message="the machine's own pace", data=data)
 
 
 def _rates(exchange: Exchange) -> tuple[float, float]:

@@ -49,8 +49,8 @@ class Watcher(Protocol):
     def gpu_at(self, start_ns: int, end_ns: int) -> GpuAt | None:
         """What the server's GPU ran at in a window; `None` where nothing tells."""
 
-    def pace(self) -> dict[str, tuple[float, ...]]:
-        """Samples of the machine's own pace by name, the server being idle."""
+    def pace(self, bursts: int) -> dict[str, tuple[float, ...]]:
+        """So many samples of the machine's own pace by name, the server being idle."""
 
     def account(self) -> dict[str, object]:
         """What was and was not watched, and the whole run in numbers."""

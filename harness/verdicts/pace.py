@@ -81,9 +81,18 @@ def off_pace(
                     f"the baseline (a fixed computation without any server: {name}, "
                     f"{span(ratio.low - 1, ratio.high - 1)})",
                 )
-                key = (taken.sitting, taken.depth)
-                found[key] = moved.joined(found.get(key))
+                for depth in _beside(record, taken):
+                    key = (taken.sitting, depth)
+                    found[key] = moved.joined(found.get(key))
     return found
+
+
+def _beside(record: RunRecord, taken: Taken) -> tuple[int | None, ...]:
+    """Which rungs a pace speaks of: the one it was taken at, and the next one that follows."""
+    if taken.depth is None:
+        return (None,)
+    deeper = [r.depth for r in record.rungs if r.sitting == taken.sitting and r.depth > taken.depth]
+    return (taken.depth, min(deeper)) if deeper else (taken.depth,)
 
 
 def at_pace(record: RunRecord, baseline: Baseline, band: float) -> Baseline:

@@ -115,7 +115,7 @@ class Unwatched:
     def contention(self, start_ns: int, end_ns: int) -> str | None:
         return None
 
-    def pace(self) -> dict[str, tuple[float, ...]]:
+    def pace(self, bursts: int) -> dict[str, tuple[float, ...]]:
         return {}
 
     def account(self) -> dict[str, object]:

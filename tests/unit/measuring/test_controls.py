@@ -114,3 +114,23 @@ def test_the_control_looks_at_different_times_and_is_made_whole_at_the_end() -> 
     for _ in range(5):
         controls.look()
     assert len(controls.taken("after").prefills) == CONTROL_REPEATS
+
+
+@pytest.mark.parametrize(("on_gpu", "depths"), [(False, [8192, 8192]), (True, []), (None, [])])
+def test_the_pace_is_taken_at_a_rung_where_the_server_computes_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool | None, depths: list[int]
+) -> None:
+    """A GPU would fall to its idle clock meanwhile, and the cores' pace is not its own."""
+    monkeypatch.setattr(module, "findings_of", lambda running: SimpleNamespace(on_gpu=on_gpu))
+    events: list[Event] = []
+    fake: Any = SimpleNamespace(
+        session=SimpleNamespace(running=object()),
+        settings=Settings(),
+        watcher=SimpleNamespace(pace=lambda bursts: {"compute": (1.0,) * bursts}),
+        append=events.append,
+    )
+    controls = Controls(fake)
+    controls.pace_at(8192)
+    controls.pace_at(8192)
+    assert [event.data["depth"] for event in events] == depths
+    assert all(event.data["position"] == "rung" for event in events)
