@@ -22,6 +22,8 @@ State = Literal["steady", "drifted", "unclear"]
 
 DRIFT_CONFIDENCE = 0.99
 """Stricter than a cell's: naming drift costs cells their verdict."""
+MIN_SAMPLES_OF_STEP = 3
+"""Repeats on each side of a step: fewer are strays, which the estimate sees to."""
 MIN_CONTROL_MS = 50.0
 """A control's prefill shorter than this says nothing of drift."""
 
@@ -140,6 +142,31 @@ def drifts_of(record: RunRecord, depth: int, bands: Mapping[str, float]) -> tupl
             what = f"generation at {at}, visited before and after the climb,"
             return (replace(drift, what=what),)
     return drifts(record, bands).get(sitting, ())
+
+
+def stepped(record: RunRecord, depth: int, bands: Mapping[str, float]) -> tuple[Drift, ...]:
+    """Where a rung's generation repeats changed level among themselves, the largest such step.
+
+    A server that got slower is so from the first repeat on; what changes in their midst passed by,
+    or began then. All places are looked at, so each at a part of the level.
+    """
+    rung = record.rung(depth)
+    told = rung.generations if rung is not None else ()
+    rates = [r for g in told if g.contention is None and (r := generation_rate(g))]
+    places = range(MIN_SAMPLES_OF_STEP, len(rates) - MIN_SAMPLES_OF_STEP + 1)
+    found = []
+    for place in places:
+        confidence = 1.0 - (1.0 - DRIFT_CONFIDENCE) / len(places)
+        ratio = same_run_ratio(rates[place:], rates[:place], confidence=confidence)
+        if not isinstance(ratio, Unjudgeable):
+            numbers = (ratio.ratio, ratio.low, ratio.high, confidence)
+            found.append(_drift(*numbers, bands[GENERATION.name], len(rates)))
+    moved = [drift for drift in found if drift.state == "drifted"]
+    what = f"generation at {depth}"
+    return tuple(
+        replace(drift, what=what, over="its own repeats")
+        for drift in sorted(moved, key=lambda d: -abs(d.share))[:1]
+    )
 
 
 def _visits(

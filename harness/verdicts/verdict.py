@@ -26,7 +26,7 @@ from harness.records.samples import Samples, disturbances, samples_of, values_of
 from harness.verdicts.anchor import anchor_of, held_against_anchor
 from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline, unfinished
 from harness.verdicts.curve import curve_estimate, decide_curve
-from harness.verdicts.drift import Drift, could_explain, drifts_of
+from harness.verdicts.drift import Drift, could_explain, drifts_of, stepped
 from harness.verdicts.gpu_state import unless_clocked
 from harness.verdicts.laws import broken_law, never_reached, unclosed
 from harness.verdicts.leak import growth_at
@@ -104,6 +104,12 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
             ]
     moved = {rung.depth: drifts_of(record, rung.depth, bands) for rung in rungs}
     cells = [_unless_steady(cell, record, moved[cell.depth], bands) for cell in cells]
+    cells = [
+        _unless_steady(cell, record, stepped(record, cell.depth, bands), bands)
+        if cell.metric is GENERATION and cell.outcome in ("REGRESSED", "IMPROVED")
+        else cell
+        for cell in cells
+    ]
     steadiness = tuple(dict.fromkeys(drift for found in moved.values() for drift in found))
     said = (*differences(record, every), *_missing(record))
     return RunVerdict(tuple(cells), steadiness, said)

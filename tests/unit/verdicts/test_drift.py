@@ -4,9 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.records.baseline import Baseline, accepted, key_of
+from harness.records.lines import Event, RunRecord
 from harness.records.metrics import Direction
 from harness.verdicts.drift import Drift, could_explain, drift_between
 from harness.verdicts.stats import Unjudgeable
+from harness.verdicts.verdict import judge
+from tests.made import BANDS, pace, record, rung, server_log
 
 RISING = (17.13, 17.71, 18.79, 18.72)  # depth 0, in the order measured; nothing had changed
 levels = st.floats(1.0, 1000.0)
@@ -105,3 +109,47 @@ def test_half_of_the_controls_change_explains_a_cells(
 ) -> None:
     drift = Drift(share, share - 0.1, share + 0.1, 0.99, 0.05, 6, "unclear")
     assert could_explain(drift, low, high, band=0.10, direction=direction) == explains
+
+
+# -- a machine that is another one for a while ---------------------------------------------------
+
+
+def twice(then: RunRecord) -> Baseline:
+    return Baseline(key=key_of(then.header), runs=(accepted(then, "now", None),) * 2)
+
+
+def test_the_pace_at_a_rung_speaks_of_it_and_the_next_one() -> None:
+    depths = (2048, 8192, 32768)
+    steady = pace((10.0, 10.1, 9.9, 10.0))
+    then = record(*(rung(d) for d in depths), events=[steady])
+    slow = Event(
+        code="pace", message="", data={"position": "rung", "depth": 2048, "compute": (7.0, 7.1)}
+    )
+    rates = (70.0, 71.0, 69.0)
+    now = record(
+        *(rung(d, generation_tok_s=rates) for d in depths),
+        events=[steady, slow, steady, server_log(on_gpu=False)],
+    )
+    verdict = judge(now, twice(then), BANDS)
+    cells = [verdict.cell(depth, "generation") for depth in depths]
+    assert [c.code for c in cells if c is not None] == ["pace", "pace", "regressed"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "code"),
+    [
+        ((70.0, 71.0, 69.0) * 4, "regressed"),
+        ((100.0, 101.0, 99.0) + (70.0, 71.0, 69.0) * 4, "drift"),
+        ((70.0, 71.0, 69.0) * 4 + (100.0, 101.0, 99.0), "drift"),
+        ((70.0, 71.0, 69.0, 100.0) * 3, "regressed"),  # strays are no step
+    ],
+)
+def test_repeats_that_change_level_among_themselves_name_no_regression(
+    rates: tuple[float, ...], code: str
+) -> None:
+    """A server that got slower is so from the first repeat on."""
+    then = record(rung(generation_tok_s=(100.0, 101.0, 99.0) * 4))
+    verdict = judge(record(rung(generation_tok_s=rates)), twice(then), BANDS)
+    found = verdict.cell(2048, "generation")
+    assert found is not None
+    assert found.code == code, found.message
