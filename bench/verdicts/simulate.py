@@ -9,7 +9,7 @@ from scipy import stats
 from bench.verdicts.world import BANDS, Bench, World, baseline_of
 from harness.verdicts.verdict import judge
 
-PER_BASELINE = 4
+PER_BASELINE = 2
 """Runs judged against one baseline before it is drawn anew."""
 
 

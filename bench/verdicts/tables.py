@@ -45,7 +45,7 @@ class Size:
     changed: int
 
 
-FULL = Size(unchanged=150, changed=20)
+FULL = Size(unchanged=300, changed=100)
 QUICK = Size(unchanged=12, changed=4)
 
 
