@@ -9,10 +9,13 @@ A heap that has to serve long prompts grows for some requests and then stands: o
 only when it has gone on for `LONG_REQUESTS`; until then it is open, and asking on decides it.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
+
+import numpy as np
 
 from harness.quantities import size
 from harness.records.lines import MemorySample, Rung
@@ -144,7 +147,10 @@ def _slope(series: Sequence[Point]) -> tuple[float, float, float]:
     """Slope and its 95 % interval, bytes per token."""
     from scipy.stats import theilslopes  # here, since it takes a second to import
 
-    found = theilslopes(
-        [p.held_bytes for p in series], [p.generated_tokens for p in series], alpha=0.95
-    )
+    with np.errstate(invalid="ignore"):
+        found = theilslopes(
+            [p.held_bytes for p in series], [p.generated_tokens for p in series], alpha=0.95
+        )
+    if math.isnan(found.low_slope):  # nearly all samples are alike
+        return 0.0, 0.0, 0.0
     return float(found.slope), float(found.low_slope), float(found.high_slope)

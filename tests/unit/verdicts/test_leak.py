@@ -73,6 +73,11 @@ def test_too_few_samples_are_unknown_and_say_what_to_do() -> None:
     assert "raise the number of repeats" in found.reason
 
 
+def test_memory_that_stands_still_while_token_counts_repeat_is_no_leak() -> None:
+    held = tuple(Point(tokens, 1 << 30) for tokens in (0, 0, 0, 1, 2, 2, 3, 40))
+    assert find_leak(held, KV).outcome == "NO_LEAK"
+
+
 def test_samples_at_one_token_count_are_unknown() -> None:
     assert find_leak([Point(64, i * MIB) for i in range(20)], KV).outcome == "UNKNOWN"
     asked = [Point(72 * min(i, 3), i * MIB) for i in range(10)]  # generation gave nothing
