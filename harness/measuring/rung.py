@@ -202,9 +202,11 @@ class Meter:
         draft.asks.append(record)
         self.sample_memory(draft)
         if self._script.native and not cells.warm(record):
+            changed = self._script.renewed()
             draft.notes.append(
                 f"a question re-read {record.new_tokens} tokens instead of "
                 f"{record.planned_new_tokens}; its TTFT is not counted as warm"
+                + (f"; {changed}" if changed else "")
             )
 
     def visit_again(self, rung: Rung, generations: int) -> RungDraft:

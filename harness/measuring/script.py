@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from harness.errors import ServerError
 from harness.measuring.refusals import refuse_reuse
@@ -74,6 +75,24 @@ class Script:
                 cause="SETUP",
             )
         return head, rest.removeprefix(sample.tail)
+
+    def renewed(self) -> str | None:
+        """Have the template wrap a message again; a sentence where it does so in other words now.
+
+        Some templates write today's date: what was read before midnight is not reused after it.
+        """
+        before = self.head + self._end
+        self.head, self._end = self._wrapping(_sample_ask())
+        after = self.head + self._end
+        if after == before:
+            return None
+        self.head_tokens = self._client.token_total(self.head)
+        pairs = zip_longest(before.split("\n"), after.split("\n"), fillvalue="")
+        then, now = next((a[:80], b[:80]) for a, b in pairs if a != b)
+        return (
+            f"the chat template wrote {then!r} at first and writes {now!r} now (a date?), so that "
+            "the document was read anew: that is not the server's doing"
+        )
 
     def tail_tokens(self, ask: Ask) -> int:
         """Tokens of the questions and of what the template puts after them."""
