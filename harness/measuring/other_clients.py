@@ -1,4 +1,4 @@
-"""Whether another client used the server while a request of ours ran, by what `/slots` says."""
+"""What `/slots` says around a request of ours: another client's, or another server's answer."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,17 +32,27 @@ def another(before: Sequence[Slot], after: Sequence[Slot]) -> str | None:
 
 @dataclass(slots=True)
 class OtherClients:
-    """What was seen of other clients so far: windows of `time.perf_counter_ns`, each a sentence."""
+    """What was seen of other clients so far: windows of `time.perf_counter_ns`, each a sentence.
+
+    A server numbers its tasks upwards: `_tasks` is the newest number of each slot.
+    """
 
     off: bool = False
+    _tasks: dict[Any, int] = field(default_factory=dict)
     _seen: list[tuple[int, int, str]] = field(default_factory=list)
 
     @contextmanager
     def watched(self, client: Client, event: Callable[..., None]) -> Iterator[None]:
-        """Look before and after a measured request, and put what another client did on record."""
+        """Look before and after a measured request, and put what another client did on record.
+
+        Raises:
+            ServerError: the looks are not of one server.
+        """
         before, start_ns = self._slots(client), time.perf_counter_ns()
+        self._refuse_another_server(client, before, asked=False)
         yield
         after = self._slots(client)
+        self._refuse_another_server(client, after, asked=True)
         if before and after and (said := another(before, after)) is not None:
             self._seen.append((start_ns, time.perf_counter_ns(), said))
             event(CONTENTION, said)
@@ -50,6 +60,21 @@ class OtherClients:
     def during(self, start_ns: int, end_ns: int) -> str | None:
         """What another client did in a window; `None`: nothing that was seen."""
         return next((s for a, b, s in self._seen if a < end_ns and b > start_ns), None)
+
+    def _refuse_another_server(self, client: Client, slots: Sequence[Slot], *, asked: bool) -> None:
+        """`asked`: a request of ours was answered since the last look, so a slot must show it."""
+        tasks = {s.get("id"): t for s in slots if isinstance(t := s.get("id_task"), int) and t >= 0}
+        known = [(self._tasks.get(slot, -1), task) for slot, task in tasks.items()]
+        working = any(slot.get("is_processing") for slot in slots)
+        unseen = asked and known and not working and all(then == task for then, task in known)
+        if unseen or any(then > task for then, task in known):
+            what = "knows nothing of a request that was answered" if unseen else "counts backwards"
+            raise ServerError(
+                f"/slots of {client.base_url} {what}: two servers answer on this port in turn, or "
+                "one was restarted in between; give each server a port of its own and measure anew",
+                cause="SETUP",
+            )
+        self._tasks |= tasks
 
     def _slots(self, client: Client) -> Sequence[Slot]:
         if self.off:

@@ -50,6 +50,15 @@ def props(**fields: object) -> Change:
     return change
 
 
+def slots(fields: Callable[[Turn], dict[str, object]]) -> Change:
+    """Other fields of its one slot in `/slots`."""
+
+    def change(turn: Turn) -> None:
+        turn.reply = [{**turn.reply[0], **fields(turn)}]
+
+    return change
+
+
 def templated(rewrite: Callable[[str], str]) -> Change:
     """A chat template that does `rewrite` to the message."""
 

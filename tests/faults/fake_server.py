@@ -55,7 +55,9 @@ class FakeServer:
         self.seen: Counter[str] = Counter()
         self.turns: list[tuple[str, str]] = []
         self.hit = False
+        self.head = HEAD
         self._cache: list[str] = []
+        self._slot = {"id": 0, "n_ctx": n_ctx, "is_processing": False, "id_task": -1}
         self._codes: list[str] = []
         self.gone = threading.Event()
         self._lock = threading.Lock()
@@ -117,14 +119,14 @@ class FakeServer:
                 "build_info": BUILD,
             }
         elif place == "slots":
-            turn.reply = [{"id": 0, "n_ctx": self.n_ctx, "is_processing": False}]
+            turn.reply = [self._slot]
         elif place == "models":
             meta = {"n_ctx_train": 131072, "n_params": 2164992, "size": 4334592, "ftype": "F16"}
             turn.reply = {"object": "list", "data": [{"id": "fake", "meta": meta}]}
         elif place == "tokenize":
             turn.reply = {"tokens": _tokenized(body["content"], bool(body.get("with_pieces")))}
         elif place == "template":
-            turn.reply = {"prompt": HEAD + body["messages"][-1]["content"] + END}
+            turn.reply = {"prompt": self.head + body["messages"][-1]["content"] + END}
         elif place == "unknown":
             turn.status = 404
             turn.reply = {"error": {"code": 404, "message": "File Not Found"}}
@@ -148,7 +150,7 @@ class FakeServer:
             if len(pieces) > budget:
                 pieces, turn.finish = pieces[:budget], "length"
         self._codes += [c for c in turn.asked.values() if c.startswith("CTL")]
-        self._stream(turn, HEAD + text + END, pieces)
+        self._stream(turn, self.head + text + END, pieces)
 
     def _stream(self, turn: Turn, prompt: str, pieces: list[str]) -> None:
         tokens = tokens_of(prompt)
@@ -164,6 +166,7 @@ class FakeServer:
                     break
                 cached += 1
         self._cache = tokens
+        self._slot = {**self._slot, "id_task": len(self.turns)}
         set_counts(turn, len(tokens) - cached, cached, len(pieces))
 
 

@@ -5,6 +5,7 @@ from tests.faults.guard import (
     COUNTS,
     IDENTITY,
     LAUNCH,
+    OTHERS,
     PLAUSIBLE,
     PROPORTIONS,
     RETRIEVAL,
@@ -60,6 +61,20 @@ GUARDS = (
         "return ask.new_tokens <= ask.planned_new_tokens + REUSE_TOLERANCE_TOKENS",
         "return True",
         ("question-not-reused",),
+    ),
+    Guard(
+        "one server's tasks count upwards",
+        OTHERS,
+        "or any(then > task for then, task in known)",
+        "",
+        ("two-in-turn",),
+    ),
+    Guard(
+        "a server shows the request that it answered",
+        OTHERS,
+        "all(then == task for then, task in known)",
+        "False",
+        ("answered-by-another",),
     ),
     Guard(
         "a prefill takes time",
