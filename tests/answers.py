@@ -95,6 +95,16 @@ def interrupted() -> Judged:
     return against(ended(record(shallow, deep.model_copy(update={"failure": failure})), failure))
 
 
+def changed_key() -> Judged:
+    """The KV cache is q4_0 and was q8_0: no baseline of its own, and slower than the nearest."""
+    slow = quiet(judged(generation=0.7)).record
+    key = {**slow.header.server.key, "cache_type_k": "q4_0"}
+    server = slow.header.server.model_copy(update={"key": key})
+    now = slow.model_copy(update={"header": slow.header.model_copy(update={"server": server})})
+    beside = against(now, whole_run(1), whole_run(2), whole_run(3))
+    return replace(against(now), beside=beside)
+
+
 SESSIONS: dict[str, Callable[[], Judged]] = {
     "Regressed": lambda: quiet(judged(cliff=0.6, generation=0.7, build="b11549-1b2c3d4e")),
     "Passed": lambda: against(ended(record(*two_rungs())), *[record(*two_rungs())] * 2),
@@ -102,6 +112,7 @@ SESSIONS: dict[str, Callable[[], Judged]] = {
     "Busy machine": lambda: against(ended(busy(record(*two_rungs())))),
     "Wrong control": wrong_control,
     "Leak": leak,
+    "Changed key": changed_key,
     "Ctrl-C": interrupted,
 }
 

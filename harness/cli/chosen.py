@@ -1,16 +1,21 @@
 """Which settings, runs and baselines a command means by what it was given."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from harness.errors import SetupError, StoreError
+from harness.records.baseline import key_of
+from harness.records.baseline_files import find_baseline, nearest_baseline
 from harness.records.files import list_runs, read_run
 from harness.records.lines import RunRecord
+from harness.records.metrics import METRICS
 from harness.settings import Settings, load, project_root
 
 if TYPE_CHECKING:
+    from harness.records.baseline import Baseline
     from harness.verdicts.judged import Judged
 
 
@@ -48,8 +53,20 @@ def run_named(name: str | None, settings: Settings) -> RunRecord:
         raise StoreError(f"{error}; the run before it is {paths[-2].stem}, name it") from error
 
 
+def judged(record: RunRecord, settings: Settings, against: "Baseline | None" = None) -> "Judged":
+    """A run judged against this, else against the baseline of its key, else beside the nearest."""
+    from harness.verdicts.judged import Judged
+    from harness.verdicts.verdict import judge
+
+    key, bands = key_of(record.header), {n: settings.band_of(n) for n in METRICS}
+    against = against or find_baseline(settings.baselines, key)
+    run = Judged(record, judge(record, against, bands), against)
+    nearest = nearest_baseline(settings.baselines, key) if against is None else None
+    if nearest is None:
+        return run
+    return replace(run, beside=Judged(record, judge(record, nearest, bands), nearest))
+
+
 def judged_runs(names: Iterable[str | None], settings: Settings) -> "list[Judged]":
     """Runs by name, each judged against the accepted baseline of its own key."""
-    from harness.report.publish import judged
-
     return [judged(run_named(name, settings), settings) for name in names]

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import click
 
-from harness.cli.chosen import run_named, settings_for
+from harness.cli.chosen import judged, run_named, settings_for
 from harness.cli.output import say, terminal
 from harness.options import taken
-from harness.records.baseline import key_of
-from harness.records.baseline_files import find_baseline, read_baseline
-from harness.records.metrics import METRICS
+from harness.records.baseline_files import read_baseline
 
 
 @click.command()
@@ -27,22 +25,14 @@ def judge(run: str | None, baseline_file: Path | None, every: bool, **options: o
     """
     from harness.report.answer import answer
     from harness.report.terminal import summary
-    from harness.verdicts.judged import Judged
-    from harness.verdicts.verdict import judge as judge_record
 
     settings = settings_for(options)
     record = run_named(run, settings)
-    against = (
-        read_baseline(baseline_file)
-        if baseline_file is not None
-        else find_baseline(settings.baselines, key_of(record.header))
-    )
-    verdict = judge_record(record, against, {n: settings.band_of(n) for n in METRICS})
+    shown = judged(record, settings, read_baseline(baseline_file) if baseline_file else None)
     width, color = terminal()
-    shown = Judged(record, verdict, against)
     encoding = sys.stdout.encoding
     text = summary(shown, width=width, color=color, encoding=encoding, every=every)
     click.echo(text, nl=False)
     say(f"run: {record.header.run_id}")
     say(answer(shown).line)
-    raise SystemExit(verdict.exit_code)
+    raise SystemExit(shown.verdict.exit_code)

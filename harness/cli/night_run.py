@@ -18,7 +18,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from harness.cli.chosen import settings_for
+from harness.cli.chosen import judged, settings_for
 from harness.errors import HarnessError, SetupError, StoreError
 from harness.records.files import list_runs, now, read_run, replace_whole
 from harness.records.lines import RunRecord
@@ -33,7 +33,7 @@ from harness.records.night import (
     to_be_resumed,
 )
 from harness.report.night import night_issue, night_summary
-from harness.report.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY, judged
+from harness.report.publish import MAX_SUMMARY_BYTES, STEP_SUMMARY
 from harness.verdicts.judged import Judged
 
 FOLDER = "nights"

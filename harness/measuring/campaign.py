@@ -23,7 +23,7 @@ from harness.measuring.resume import Resumption, find_resumption
 from harness.measuring.script import Script
 from harness.measuring.sitting import Sitting
 from harness.records.baseline import Baseline, key_of
-from harness.records.baseline_files import find_baseline
+from harness.records.baseline_files import find_baseline, nearest_baseline
 from harness.records.files import Recorder, check_writable, new_run_id, read_run
 from harness.records.lines import Event, Header, Rung, RunRecord
 from harness.records.metrics import MEMORY, METRICS
@@ -81,6 +81,7 @@ class Campaign:
         self._session: Session | None = None
         self._runner: Runner | None = None
         self._baseline: Baseline | None = None
+        self._nearest: Baseline | None = None
         self._judged: tuple[int, Judged] | None = None
         self._ready = False
         self._closed_climb = False
@@ -171,6 +172,8 @@ class Campaign:
             arm=settings.arm,
         )
         self._baseline = find_baseline(settings.baselines, key_of(header))
+        if self._baseline is None:
+            self._nearest = nearest_baseline(settings.baselines, key_of(header))
         if settings.resume and self.deepest is not None:
             say = self._reporter.say
             resumption = find_resumption(settings.results, header, say, now=now, log=log)
@@ -342,13 +345,18 @@ class Campaign:
         size_bytes = self.record_path.stat().st_size
         if self._judged is None or self._judged[0] != size_bytes:
             record = read_run(self.record_path)
-            verdict = judge(record, self._baseline, self.bands)
-            if not self._wants_speeds:
-                asked = tuple(c for c in verdict.cells if c.metric.kind == "score")
-                verdict = replace(verdict, cells=asked)
-            run = Judged(record, verdict, self._baseline, str(self.record_path))
+            run = self._judge(record, self._baseline)
+            if self._nearest is not None:
+                run = replace(run, beside=self._judge(record, self._nearest))
             self._judged = size_bytes, run
         return self._judged[1]
+
+    def _judge(self, record: RunRecord, baseline: Baseline | None) -> Judged:
+        verdict = judge(record, baseline, self.bands)
+        if not self._wants_speeds:
+            asked = tuple(c for c in verdict.cells if c.metric.kind == "score")
+            verdict = replace(verdict, cells=asked)
+        return Judged(record, verdict, baseline, str(self.record_path))
 
     def cell(self, depth: int, metric: str) -> CellVerdict:
         """The verdict of one cell, its rung (and those below it) measured now if need be."""

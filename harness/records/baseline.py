@@ -57,6 +57,14 @@ class Key(Strict):
         digest = hashlib.sha256(text.encode()).hexdigest()[:6]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join([*parts, digest]))
 
+    def differences(self, other: "Key") -> dict[str, tuple[object, object]]:
+        """What the two have differently, by name."""
+        mine, theirs = (
+            {"machine": k.machine_class, "model": k.model, **k.config} for k in (self, other)
+        )
+        both = {name: (mine.get(name), theirs.get(name)) for name in (*mine, *theirs)}
+        return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+
 
 class Baseline(Strict):
     """The accepted runs of one key, oldest first, at most `MAX_RUNS`.

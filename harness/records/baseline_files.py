@@ -1,5 +1,6 @@
 """Baselines in git: one small JSON file a configuration, written only by `harness baseline`."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -36,6 +37,19 @@ def find_baseline(root: Path, key: Key) -> Baseline | None:
     found = read_baseline(path)
     check_place(root, path, found)
     return found
+
+
+def nearest_baseline(root: Path, key: Key) -> Baseline | None:
+    """Of the same model, the baseline that differs from a key in the fewest things.
+
+    For runs that have no baseline of their own: what it says is information, not a verdict.
+    """
+    found: list[Baseline] = []
+    for path in list_baselines(root):
+        with contextlib.suppress(StoreError):
+            found.append(read_baseline(path))
+    alike = [b for b in found if b.key.model == key.model and b.key != key]
+    return min(alike, key=lambda b: len(key.differences(b.key)), default=None)
 
 
 def check_place(root: Path, path: Path, baseline: Baseline) -> None:

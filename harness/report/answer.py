@@ -58,7 +58,8 @@ class Cause:
 class Answer:
     """`line` is the answer; `changed`, `stayed` and `next_step` are what follows it, if anything.
 
-    `causes` are all of them, worst first, and `others` those that `line` does not say already.
+    `beside` is what the nearest baseline says where the run has none of its own. `causes` are all
+    of them, worst first, and `others` those that `line` does not say already.
     """
 
     outcome: Outcome
@@ -68,12 +69,15 @@ class Answer:
     causes: tuple[Cause, ...]
     others: tuple[Cause, ...]
     next_step: str | None
+    beside: str | None = None
 
     def lines(self) -> Iterator[str]:
         """The whole answer, a sentence a line."""
         yield self.line
         if self.changed is not None:
             yield f"since the baseline: {self.changed}"
+        if self.beside is not None:
+            yield self.beside
         yield from (cause.sentence for cause in self.others)
         if self.stayed is not None:
             yield f"as before: {self.stayed}"
@@ -89,11 +93,15 @@ def answer(run: Judged) -> Answer:
         return Answer(verdict.outcome, stopped, None, None, found, (), RESUME)
     first = run.baseline is None
     shown = tuple(c for c in found if not (first and c.outcome == "NO_BASELINE"))
+    near = f"nothing to compare with yet: {run.differs}"
     changed = ", ".join(_short(d) for d in verdict.differences if " → " in d) or None
     if not shown or shown[0].outcome == "PASS":
-        line = _unchanged(run)
+        line, beside = _unchanged(run), None
         step = found[0].next_step if found else None
-        return Answer(verdict.outcome, line, changed, None, found, (), step)
+        if run.beside is not None:
+            line = near
+            beside = f"against it, for information: {answer(run.beside).line}"
+        return Answer(verdict.outcome, line, changed, None, found, (), step, beside)
     head, others = shown[0], tuple(c for c in shown[1:] if c.outcome != "PASS")
     line, step = head.sentence, head.next_step
     if first and head.outcome == "INCONCLUSIVE" and head.code != "contention":
@@ -101,7 +109,10 @@ def answer(run: Judged) -> Answer:
         step = next((c.next_step for c in found if c.outcome == "NO_BASELINE"), step)
     elif first and head.code == "contention":
         line = f"measured, too disturbed for a baseline: machine busy{_busy(head.cells)}"
-    return Answer(verdict.outcome, line, changed, _stayed(verdict.cells), found, others, step)
+    beside = near if run.beside is not None else None
+    return Answer(
+        verdict.outcome, line, changed, _stayed(verdict.cells), found, others, step, beside
+    )
 
 
 def causes_of(cells: Sequence[CellVerdict]) -> tuple[Cause, ...]:

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from harness.errors import StoreError
 from harness.records.baseline import key_of
-from harness.records.baseline_files import find_baseline
 from harness.records.history import read_history
-from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell, groups
 from harness.report.html import page
@@ -17,7 +15,6 @@ from harness.report.plots.trends import sentence
 from harness.settings import Settings
 from harness.verdicts.judged import Judged
 from harness.verdicts.trend import findings, points_of
-from harness.verdicts.verdict import judge
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 MAX_SUMMARY_BYTES = 1_000_000
@@ -54,12 +51,6 @@ def publish(
     except (OSError, StoreError) as error:
         where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
         yield f"no report written: {getattr(error, 'strerror', None) or error}{where}"
-
-
-def judged(record: RunRecord, settings: Settings) -> Judged:
-    """A run judged against the accepted baseline of its key, if there is one."""
-    baseline = find_baseline(settings.baselines, key_of(record.header))
-    return Judged(record, judge(record, baseline, bands_of(settings)), baseline)
 
 
 def history_of(runs: Iterable[Judged], results: Path | str) -> tuple[Point, ...]:

@@ -54,7 +54,7 @@ def _results(run: Judged, width: int, every: bool) -> Iterator[Text | Table]:
                 worth = OUTCOMES[cell.outcome]
                 reason = f"{worth.word} {cell.metric.label} at {depth_label(cell.depth)}: "
                 yield Text(inert(reason + cell.message), style=worth.style)
-    elif some := moved(cells):
+    elif some := moved(cells if run.beside is None else run.beside.verdict.cells):
         yield _table(run.record, some, narrow=True)
     elif run.baseline is None and any(c.measured is not None for c in cells):
         yield _numbers(run.record, run.verdict)

@@ -32,7 +32,7 @@ def heatmap(run: Judged, number: int) -> Figure | None:
                     "type": "bar",
                     "name": label,
                     "meta": role,
-                    "marker": {"pattern": {"shape": pattern}},
+                    "marker": {"pattern": {"shape": pattern, "fillmode": "overlay"}},
                     "width": 1,
                     "x": [depth_label(c.length) for c in some],
                     "y": [1] * len(some),

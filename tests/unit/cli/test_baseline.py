@@ -23,10 +23,12 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def measured(repo: Path, run_id: str, rungs: Sequence[Rung] | None = None) -> None:
+def measured(
+    repo: Path, run_id: str, rungs: Sequence[Rung] | None = None, label: str | None = None
+) -> None:
     """Put a complete run into the results folder."""
     rungs = [rung(2048)] if rungs is None else rungs
-    begun = header(tuple(r.depth for r in rungs), run_id)
+    begun = header(tuple(r.depth for r in rungs), run_id).model_copy(update={"label": label})
     at = f"2026-01-01T00:00:{sum(map(ord, run_id)) % 60:02d}+00:00"  # no two are copies
     recorder = Recorder(repo / "results", begun.model_copy(update={"started_at": at}))
     for one in rungs:
@@ -353,3 +355,16 @@ def test_a_planned_rung_that_is_missing_is_said(repo: Path) -> None:
     recorder.append(Footer(ended_at="now", complete=True, prefilled_tokens=1, elapsed_s=1.0))
     recorder.close()
     assert "rung 8192: planned, and not in the record" in harness("judge", "000009-z").output
+
+
+def test_a_run_of_another_key_is_shown_beside_the_nearest_baseline(repo: Path) -> None:
+    measured(repo, "20260101-000001-a")
+    measured(repo, "20260101-000002-b")
+    harness("baseline", "update")
+    measured(repo, "20260101-000003-c", [rung(2048, generation_tok_s=(50.0, 50.5, 49.5))], "new")
+    done = harness("judge")
+    assert done.exit_code == 2, done.output
+    assert " ".join(done.output.split()).startswith(
+        "nothing to compare with yet: label is new, in the nearest baseline not given "
+        "against it, for information: worse: generation −50 % at 2K; 2K: 50.0 tok/s, was 100 "
+    )

@@ -160,3 +160,17 @@ def test_a_failed_write_leaves_the_old_file(
     with pytest.raises(StoreError, match="No space left"):
         baselines.write_baseline(tmp_path, some_baseline())
     assert path.read_bytes() == before
+
+
+def test_the_nearest_baseline_is_of_the_same_model_and_differs_least(tmp_path: Path) -> None:
+    near = KEY.model_copy(update={"config": {**KEY.config, "ctx": 8192}})
+    far = near.model_copy(update={"machine_class": "other"})
+    other = KEY.model_copy(update={"model": "m-2"})
+    for key in (far, near, other):
+        path = baselines.write_baseline(tmp_path, some_baseline().model_copy(update={"key": key}))
+    path.with_name("broken.json").write_text("{", encoding="utf-8")
+    found = baselines.nearest_baseline(tmp_path, KEY)
+    assert found is not None
+    assert found.key == near
+    assert KEY.differences(near) == {"ctx": (4096, 8192)}
+    assert baselines.nearest_baseline(tmp_path, KEY.model_copy(update={"model": "m-3"})) is None
