@@ -220,7 +220,7 @@ class Bench:
                 asks=tuple(asks), generations=tuple(rates), memory=_MEMORY, cold_ttft_ms=1.0,
                 notes=(), log_counts={}, failure=None, elapsed_s=3.0,
             )  # fmt: skip
-            wanted = undecided(rung, baseline, BANDS)
+            wanted = {metric.name for metric in undecided(rung, baseline, BANDS)}
             before = len(rates) + len(asks)
             if "generation" in wanted and len(rates) < MOST_REPEATS:
                 rates += [self._generation(generated) for _ in range(3)]

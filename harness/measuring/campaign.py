@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from harness import __version__
@@ -25,8 +26,8 @@ from harness.measuring.sitting import Sitting
 from harness.records.baseline import Baseline, key_of
 from harness.records.baseline_files import find_baseline, nearest_baseline
 from harness.records.files import Recorder, check_writable, new_run_id, read_run
-from harness.records.lines import Event, Header, Rung, RunRecord
-from harness.records.metrics import MEMORY, METRICS
+from harness.records.lines import Event, Header, RunRecord
+from harness.records.metrics import METRICS
 from harness.serving.likeliest_tokens import Fingerprint, fingerprint_of
 from harness.serving.log import explain, findings_of
 from harness.serving.orphans import reap
@@ -35,9 +36,8 @@ from harness.serving.slots import Slots
 from harness.settings import Settings
 from harness.verdicts.cell import NEXT_STEPS, CellVerdict
 from harness.verdicts.judged import Judged
-from harness.verdicts.leak import growth_at
 from harness.verdicts.probes import ProbeVerdict
-from harness.verdicts.verdict import disturbed_metrics, judge, undecided
+from harness.verdicts.verdict import judge, wanted
 
 LONG_CTX_TOKENS = 32768
 """From this context on, what a run will need is said before it begins."""
@@ -119,7 +119,7 @@ class Campaign:
             sitting = self._sit_down(recorder, script, resumption)
             self._runner = Runner(
                 sitting,
-                undecided=self._undecided,
+                wanted=partial(wanted, baseline=self._baseline, bands=self.bands),
                 deepest=self.deepest or 0,
                 resumption=resumption,
                 slots=self._slots(recorder),
@@ -322,11 +322,6 @@ class Campaign:
         except ServerError as error:
             self._runner.abandon(str(error))
         self._finished = True
-
-    def _undecided(self, rung: Rung) -> frozenset[str]:
-        """Metrics that more requests may decide; memory that grows, until it stands or is lost."""
-        growing = {MEMORY.name} if growth_at(rung).outcome == "GROWING" else ()
-        return undecided(rung, self._baseline, self.bands) | disturbed_metrics(rung) | {*growing}
 
     # -- judging ------------------------------------------------------------------------------
 

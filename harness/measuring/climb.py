@@ -7,12 +7,12 @@ been; a rung that was not reused as planned is read again cold, and that is said
 """
 
 import time
+from collections.abc import Callable
 
 from harness.errors import OverBudgetError, ServerError
 from harness.measuring.budget import Budget, answering, attention_share, probe, sentence
 from harness.measuring.controls import Controls
 from harness.measuring.refusals import refuse_impossible_reuse, refuse_truncation
-from harness.measuring.reporter import Undecided
 from harness.measuring.resume import Resumption, regain
 from harness.measuring.rung import Meter, RungDraft
 from harness.measuring.sitting import Sitting
@@ -20,7 +20,7 @@ from harness.questions.needles import ORDERS, Order
 from harness.records import samples as cells
 from harness.records.files import now
 from harness.records.lines import AskRecord, Failure, Footer, Plan, Prefill, Rung
-from harness.records.metrics import MEMORY
+from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT, Metric
 from harness.records.samples import caching_at
 from harness.records.sittings import climb_ms
 from harness.serving.client import Exchange
@@ -38,13 +38,16 @@ UNMET_AGAIN_MS = 3000.0
 
 
 class Runner:
-    """One climb of one server, recorded line by line."""
+    """One climb of one server, recorded line by line.
+
+    `wanted` says which metrics of a rung need more samples (none: enough).
+    """
 
     def __init__(
         self,
         sitting: Sitting,
         *,
-        undecided: Undecided,
+        wanted: Callable[[Rung], frozenset[Metric]],
         deepest: int,
         resumption: Resumption | None = None,
         slots: Slots | None = None,
@@ -55,7 +58,7 @@ class Runner:
         self._settings = settings = sitting.settings
         self._resumption = resumption
         self._slots = slots
-        self._undecided = undecided
+        self._wanted = wanted
         self._deepest = deepest
         self._started_s = time.perf_counter()
         self._cold: dict[int, list[Prefill]] = {}
@@ -244,29 +247,29 @@ class Runner:
         self._budget.reached(draft.depth, self._reached_tokens)
         while self._budget.for_again_s() > 0:
             since_s = time.perf_counter()
-            measured = self._measure_again(draft, self._undecided(draft.rung()))
+            measured = self._measure_again(draft, self._wanted(draft.rung()))
             self._budget.spent_again(time.perf_counter() - since_s)
             if not measured:
                 break
             self._meter.mark_disturbed(draft)
         self._controls.pace_at(draft.depth)
 
-    def _measure_again(self, draft: RungDraft, wanted: frozenset[str]) -> bool:
+    def _measure_again(self, draft: RungDraft, wanted: frozenset[Metric]) -> bool:
         """Take more samples of the `wanted` metrics; False when none may be taken."""
         before = (len(draft.generations), len(draft.asks), len(draft.prefills))
-        if "prefill" in wanted and self._may_read_again(draft):
+        if PREFILL in wanted and self._may_read_again(draft):
             if self._script.native:
                 exchange = self._meter.prefill(draft.depth, reuse=False)
                 draft.prefills.append(self.sitting.reading(exchange, "cold_repeat"))
             else:
                 self._meter.read_unmet(draft)
-        if "generation" in wanted and len(draft.generations) < self._settings.max_repeats:
+        if GENERATION in wanted and len(draft.generations) < self._settings.max_repeats:
             for _ in range(3):
                 self._meter.generate(draft)
-        if MEMORY.name in wanted and len(draft.memory) <= LONG_REQUESTS:
+        if MEMORY in wanted and len(draft.memory) <= LONG_REQUESTS:
             for _ in range(MEMORY_AGAIN):
                 self._meter.generate(draft)
-        if "ttft" in wanted and len(draft.asks) < MAX_ASKS:
+        if TTFT in wanted and len(draft.asks) < MAX_ASKS:
             for order in ORDERS:
                 self._meter.ask(draft, order)
         return before != (len(draft.generations), len(draft.asks), len(draft.prefills))

@@ -1,9 +1,8 @@
 """What measuring needs from outside, as protocols: other ones can be passed in."""
 
-from collections.abc import Callable
 from typing import Protocol
 
-from harness.records.lines import GpuAt, MemorySample, Rung
+from harness.records.lines import GpuAt, MemorySample
 
 
 class Reporter(Protocol):
@@ -54,7 +53,3 @@ class Watcher(Protocol):
 
     def account(self) -> dict[str, object]:
         """What was and was not watched, and the whole run in numbers."""
-
-
-Undecided = Callable[[Rung], frozenset[str]]
-"""Names of metrics whose verdict at this rung needs more samples (empty: enough)."""

@@ -221,7 +221,7 @@ def _unfit(record: RunRecord, bands: Bands) -> Iterator[tuple[int, Metric, str, 
             why = f"{moved} while it was measured; measure again"
             yield cell.depth, cell.metric, why, True
     for rung in record.rungs:
-        for name in sorted(disturbed_metrics(rung)):
+        for name in sorted(metric.name for metric in disturbed_metrics(rung)):
             if not values_of(METRICS[name], samples_of(rung)):
                 why = "measured only while others used the machine; measure again when it is quiet"
                 yield rung.depth, METRICS[name], why, True

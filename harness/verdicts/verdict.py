@@ -115,12 +115,18 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
     return RunVerdict(tuple(cells), steadiness, said)
 
 
-def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[str]:
+def wanted(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[Metric]:
+    """Metrics of a rung that more requests may decide; memory until its growth ends or leaks."""
+    growing = {MEMORY} if growth_at(rung).outcome == "GROWING" else set[Metric]()
+    return undecided(rung, baseline, bands) | disturbed_metrics(rung) | growing
+
+
+def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[Metric]:
     """Metrics of a rung for which more samples of this run may still change the verdict."""
     if baseline is None:
         return frozenset()
     mine, runs = samples_of(rung), baseline.samples(rung.depth)
-    wanted = set()
+    found = set()
     for metric in (PREFILL, GENERATION, TTFT):
         decision, estimate, _ = _compare(metric, mine, runs, bands[metric.name])
         if metric is PREFILL or isinstance(estimate, Unjudgeable):  # batches are no repeats
@@ -128,16 +134,16 @@ def undecided(rung: Rung, baseline: Baseline | None, bands: Bands) -> frozenset[
         else:
             more = open_question(decision, estimate)
         if more:
-            wanted.add(metric.name)
-    return frozenset(wanted)
+            found.add(metric)
+    return frozenset(found)
 
 
-def disturbed_metrics(rung: Rung) -> frozenset[str]:
+def disturbed_metrics(rung: Rung) -> frozenset[Metric]:
     """Metrics of a rung of which fewer than `MIN_CLEAN` samples were taken undisturbed."""
     clean = samples_of(rung)
     need = {PREFILL: 1, GENERATION: MIN_CLEAN, TTFT: MIN_CLEAN}
     return frozenset(
-        metric.name
+        metric
         for metric, count in need.items()
         if disturbances(rung, metric) and len(values_of(metric, clean)) < count
     )

@@ -6,7 +6,7 @@ import pytest
 
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.lines import RESUMED, Event, Failure, Footer, MemorySample, Rung, RunRecord
-from harness.records.metrics import METRICS
+from harness.records.metrics import GENERATION, METRICS, PREFILL
 from harness.records.outcomes import Outcome
 from harness.verdicts.acceptance import update
 from harness.verdicts.cell import CellVerdict
@@ -97,7 +97,7 @@ def test_samples_that_disagree_decide_nothing(samples: Sequence[float]) -> None:
     now = rung(generation_tok_s=samples)
     found = cell(record(now), then, "generation")
     assert found.outcome == "INCONCLUSIVE"
-    assert "generation" in undecided(now, then, BANDS)
+    assert GENERATION in undecided(now, then, BANDS)
 
 
 def test_one_sample_is_never_a_verdict() -> None:
@@ -244,7 +244,7 @@ def test_a_change_is_confirmed_from_six_samples(repeats: int, more: bool) -> Non
     rates = tuple(60.0 + 0.1 * i for i in range(repeats))
     slow = rung(generation_tok_s=rates, prefill_tok_s=600.0)
     assert cell(record(slow), two(rung()), "generation").outcome == "REGRESSED"
-    assert ("generation" in undecided(slow, two(rung()), BANDS)) == more
+    assert (GENERATION in undecided(slow, two(rung()), BANDS)) == more
 
 
 def test_few_batches_are_no_few_repeats() -> None:
@@ -252,7 +252,7 @@ def test_few_batches_are_no_few_repeats() -> None:
     slow = rung().model_copy(update={"prefills": (prefill(0, 1843, 600.0, chunk=400),)})
     then = rung().model_copy(update={"prefills": (prefill(0, 1843, 1000.0, chunk=400),)})
     assert cell(record(slow), two(then), "prefill").outcome == "REGRESSED"
-    assert "prefill" not in undecided(slow, two(then), BANDS)
+    assert PREFILL not in undecided(slow, two(then), BANDS)
 
 
 def test_speeds_of_a_run_in_which_the_machine_changed_are_not_accepted() -> None:
