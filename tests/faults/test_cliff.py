@@ -11,8 +11,8 @@ from tests.faults.fake_server import FakeServer
 from tests.faults.turn import Pause, Step, Turn
 
 BATCHES = 40
-FAST_S = 0.006
-SLOW_S = 100 * FAST_S
+FAST_S = 0.02
+SLOW_S = 25 * FAST_S
 CLIFF_AT = 20
 
 
@@ -22,7 +22,7 @@ def _looks_at_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crawling(batches_until_slow: int) -> FakeServer:
-    """Reads the second rung in `BATCHES` batches, those after the first few 100 times slower."""
+    """Reads the second rung in `BATCHES` batches, those after the first few 25 times slower."""
 
     def paces(steps: list[Step]) -> Iterator[Step]:
         batch = 0
