@@ -37,7 +37,9 @@ LLAMA_SERVER_DEFAULTS: dict[str, str] = {
 }
 
 _SECRET = ("--api-key", "--api-key-file", "--hf-token")
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
+SERVER_VARIABLE = re.compile(r"LLAMA_|GGML_|HIP_|HSA_|ROCR?_|CUDA_|VK_|MESA_|RADV_|AMD_|OMP_|GOMP_")
+"""Names of environment variables that a server or its backends read: their values are noted."""
 _PLUMBING = (
     *("--model", "--port", "--host", "--alias", "--log-file", "--metrics", "--slots", "--ui"),
     *("--timeout", "--verbosity", "--fit", "--cache-ram", "--ctx-checkpoints", "--slot-save-path"),
@@ -106,16 +108,30 @@ def _count(value: object, flag: str) -> int:
 def noted_of(argv: Sequence[str]) -> dict[str, Value]:
     """Flags that are neither part of the key nor plumbing (paths, ports, logs, secrets)."""
     noted = ((name, value) for name, value in pairs(argv) if called(name) not in _NOT_NOTED)
-    return {name: True if value is None else value for name, value in noted}
+    return {name: True if value is None else _bare(value) for name, value in noted}
 
 
 def noted_env(env: Mapping[str, str]) -> dict[str, Value]:
-    """Environment variables a server is started with, as they are noted; secrets hidden."""
-    return {f"${k}": "***" if _SECRET_NAME.search(k) else v for k, v in sorted(env.items())}
+    """Environment variables a server is started with; values only of those that servers read."""
+    return {
+        f"${name}": _bare(value)
+        if SERVER_VARIABLE.match(name) and not _SECRET_NAME.search(name)
+        else "***"
+        for name, value in sorted(env.items())
+    }
+
+
+def _bare(value: str) -> str:
+    """A value without what only its address lets in: user, password, query."""
+    if "://" not in value:
+        return value
+    scheme, _, rest = value.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{re.split('[?#]', path)[0]}"
 
 
 def without_secrets(argv: Sequence[str]) -> tuple[str, ...]:
-    """`argv` with the values of secret flags replaced by `***`."""
+    """`argv` with the values of secret flags replaced by `***`, addresses without theirs."""
     result: list[str] = []
     hide = False
     for word in argv:
@@ -124,7 +140,7 @@ def without_secrets(argv: Sequence[str]) -> tuple[str, ...]:
             result.append(f"{name}=***" if equals else name)
             hide = not equals
         else:
-            result.append("***" if hide else word)
+            result.append("***" if hide else _bare(word))
             hide = False
     return tuple(result)
 

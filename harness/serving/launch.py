@@ -60,7 +60,7 @@ class RunningServer:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **spec.env},
+            env={**inherited(), **spec.env},
         )
         self._watcher = threading.Thread(target=self._await_exit, daemon=True)
         first = self._message()
@@ -141,6 +141,11 @@ class RunningServer:
             self._watcher.join(timeout=5.0)
         if self._supervisor.stdout is not None:
             self._supervisor.stdout.close()
+
+
+def inherited() -> dict[str, str]:
+    """Our environment without settings for llama-server: those of a run are in its settings."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("LLAMA_ARG_")}
 
 
 def _note(spec: LaunchSpec) -> tuple[str, ...]:

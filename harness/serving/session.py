@@ -16,6 +16,7 @@ from harness.errors import HarnessError, ServerError, SetupError
 from harness.llamacpp.combinations import objection
 from harness.llamacpp.discrepancies import discrepancies, other_build
 from harness.llamacpp.flags import (
+    SERVER_VARIABLE,
     cache_settings,
     pairs,
     spellings,
@@ -33,6 +34,7 @@ from harness.serving.launch import (
     LaunchSpec,
     RunningServer,
     free_port,
+    inherited,
     refuse_taken_port,
     supported_flags,
     wait_until_ready,
@@ -225,6 +227,13 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
             *(sys.executable, "-m", "harness.serving.embedded"),
             *with_defaults(given, defaults),
         ]
+    if dropped := sorted({*os.environ} - {*inherited()}):
+        say(
+            f"{', '.join(dropped)} of the environment: not handed on to the server; what it is to "
+            "take stands in --server-args or in the `env` of its profile"
+        )
+    read = {k: v for k, v in inherited().items() if SERVER_VARIABLE.match(k)} | settings.env
+    read.pop(SERVER_KEY, None)
     key = settings.api_key or settings.env.get(SERVER_KEY) or os.environ.get(SERVER_KEY)
     env = {**settings.env, **({SERVER_KEY: key} if key else {})}
     spec = LaunchSpec(tuple(argv), port, log_path, env, notes)
@@ -237,7 +246,7 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
         origin = "binary" if binary else "embedded"
         return Session(
             client=client,
-            identity=identity_of(origin, props, shown, reduced=props is None, env=settings.env),
+            identity=identity_of(origin, props, shown, reduced=props is None, env=read),
             model=model_identity(gguf) if gguf else model_of(props, listed, local=True),
             pid=running.pid,
             running=running,

@@ -10,6 +10,7 @@ from harness.llamacpp.discrepancies import discrepancies
 from harness.llamacpp.flags import (
     cache_settings,
     key_of,
+    noted_env,
     noted_of,
     pairs,
     values_of,
@@ -49,6 +50,26 @@ def test_secrets_are_hidden_and_not_noted() -> None:
     assert without_secrets(argv) == ("--api-key", "***", "-t", "4", "--hf-token=***")
     assert "hunter2" not in str(noted_of(argv))
     assert "abc" not in str(noted_of(argv))
+
+
+def test_addresses_and_variables_are_noted_without_what_lets_in() -> None:
+    argv = ["--model-url", "https://me:pw@h.example/m.gguf?token=t0", "-mu=http://h/x#sig=t0"]
+    assert without_secrets(argv)[1:] == ("https://h.example/m.gguf", "-mu=http://h/x")
+    assert noted_of(argv[:2]) == {"--model-url": "https://h.example/m.gguf"}
+    env = {
+        "HTTPS_PROXY": "http://me:t0@proxy",
+        "DATABASE_URL": "t0",
+        "GH_PAT": "t0",
+        "PASSPHRASE": "t0",
+        "LLAMA_ARG_HF_TOKEN": "t0",
+        "LLAMA_ARG_MODEL_URL": "https://t0@h/m?t0",
+        "GGML_VK_VISIBLE_DEVICES": "1",
+    }
+    noted = noted_env(env)
+    assert "t0" not in str(noted)
+    assert noted.keys() == {f"${name}" for name in env}
+    assert noted["$GGML_VK_VISIBLE_DEVICES"] == "1"
+    assert noted["$LLAMA_ARG_MODEL_URL"] == "https://h/m"
 
 
 def test_negative_values_are_values() -> None:

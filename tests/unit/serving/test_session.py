@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.serving.launch import inherited
 from harness.serving.session import batch_defaults, few_points
 
 LADDER = (2048, 8192, 32_768)
@@ -31,3 +32,10 @@ def test_large_batches_say_where_they_leave_too_few_points() -> None:
     assert few_points(["-b", "1024"], LADDER) is not None
     assert few_points(["-ub", "256"], LADDER) is None
     assert few_points(["-b", "2048"], (32_768, 131_072)) is None
+
+
+def test_settings_of_the_environment_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "512")
+    monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "1")
+    assert "LLAMA_ARG_CTX_SIZE" not in inherited()
+    assert inherited()["GGML_VK_VISIBLE_DEVICES"] == "1"
