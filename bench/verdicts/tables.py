@@ -39,14 +39,22 @@ UNTOLD: tuple[tuple[str, World], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many runs each entry is counted from, without a change and with one."""
+    """How many runs an entry is counted from: unchanged, changed, and changed with a target."""
 
     unchanged: int
     changed: int
+    held: int
+
+    def of(self, noise: float, effect: float, *, power: bool) -> int:
+        """For one entry; a share of 1 % is not told from a few dozen runs."""
+        if not effect:
+            return self.unchanged
+        held = effect == -0.15 and noise <= 0.05
+        return self.held if held or (power and effect == -0.2 and noise <= 0.03) else self.changed
 
 
-FULL = Size(unchanged=300, changed=100)
-QUICK = Size(unchanged=12, changed=4)
+FULL = Size(unchanged=200, changed=40, held=300)
+QUICK = Size(unchanged=12, changed=4, held=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,7 @@ def scene(
     first = what == SCENES[0][0]
     effects = EFFECTS if first else (0.0, -0.08, -0.15, -0.20)
     jobs = [
-        Job(replace(world, noise=noise), effect, size.changed if effect else size.unchanged)
+        Job(replace(world, noise=noise), effect, size.of(noise, effect, power=first))
         for noise in NOISES
         for effect in effects
     ]
