@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from harness.errors import StoreError
 from harness.records.baseline import SCHEMA_VERSION, Baseline, Key
 from harness.records.files import replace_whole
+from harness.records.metrics import MEASURED
 from harness.records.samples import impossible_samples
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -152,7 +153,7 @@ def _rendered(baseline: Baseline) -> str:
     for run in (*body["runs"], *body["anchor"]):
         for cell in run["cells"].values():
             cell["chunks"] = [_rounded(c) for c in cell["chunks"]]
-            for name in ("prefill_tok_s", "generation_tok_s", "ttft_ms", "memory_gib"):
+            for name in MEASURED:
                 cell[name] = [float(f"{value:.5g}") for value in cell[name]]
     text = json.dumps(body, indent=1, ensure_ascii=False)
     flat = re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]), text)

@@ -12,7 +12,9 @@ class Metric:
     """A measured quantity.
 
     `band` is the noise band as a share (0.10 = ±10 %); `min_effect` an absolute change, in the
-    metric's unit, below which nothing is called a change.
+    metric's unit, below which nothing is called a change. `fields` are those of
+    `samples.Samples` that hold it: first its samples (for a score the counts), then what goes with
+    them; `requests` are the rung's lines that another load disturbs it by.
     """
 
     name: str
@@ -20,16 +22,42 @@ class Metric:
     unit: str
     direction: Direction
     kind: Kind
+    fields: tuple[str, ...]
+    requests: str | None = None
     band: float = 0.10
     min_effect: float = 0.0
 
 
 SPEED = ("speed", "latency")
 
-PREFILL = Metric("prefill", "prefill", "tok/s", "higher", "speed")
-GENERATION = Metric("generation", "generation", "tok/s", "higher", "speed")
-TTFT = Metric("ttft", "warm TTFT", "ms", "lower", "latency", min_effect=10.0)
-MEMORY = Metric("memory", "server memory", "GiB", "lower", "memory", min_effect=0.01)
-RETRIEVAL = Metric("retrieval", "retrieval", "answers", "higher", "score", band=0.0)
+PREFILL = Metric(
+    *("prefill", "prefill", "tok/s", "higher", "speed"),
+    fields=("prefill_tok_s", "chunks", "cold_ttft_ms"),
+    requests="prefills",
+)
+GENERATION = Metric(
+    *("generation", "generation", "tok/s", "higher", "speed"),
+    fields=("generation_tok_s",),
+    requests="generations",
+)
+TTFT = Metric(
+    *("ttft", "warm TTFT", "ms", "lower", "latency"),
+    fields=("ttft_ms",),
+    requests="asks",
+    min_effect=10.0,
+)
+MEMORY = Metric(
+    *("memory", "server memory", "GiB", "lower", "memory"),
+    fields=("memory_gib",),
+    min_effect=0.01,
+)
+RETRIEVAL = Metric(
+    *("retrieval", "retrieval", "answers", "higher", "score"),
+    fields=("retrieval", "needles"),
+    band=0.0,
+)
 
 METRICS: dict[str, Metric] = {m.name: m for m in (PREFILL, GENERATION, TTFT, MEMORY, RETRIEVAL)}
+
+MEASURED = tuple(m.fields[0] for m in METRICS.values() if m.kind != "score")
+"""Fields of `samples.Samples` that hold positive numbers, one a sample."""

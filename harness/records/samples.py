@@ -16,7 +16,7 @@ from harness.records.lines import (
     Strict,
     Timed,
 )
-from harness.records.metrics import GENERATION, MEMORY, PREFILL, RETRIEVAL, TTFT, Metric
+from harness.records.metrics import MEASURED, RETRIEVAL, Metric
 
 REUSE_TOLERANCE_TOKENS = 16
 """A question may read this many tokens more than its tail (seams, template) and still be warm."""
@@ -103,31 +103,19 @@ def values_of(metric: Metric, samples: Samples) -> tuple[float, ...]:
     if metric is RETRIEVAL:
         right, asked, *_ = samples.retrieval
         return (right / asked,) if asked else ()
-    by_metric = {
-        PREFILL.name: samples.prefill_tok_s,
-        GENERATION.name: samples.generation_tok_s,
-        TTFT.name: samples.ttft_ms,
-        MEMORY.name: samples.memory_gib,
-    }
-    return by_metric[metric.name]
+    found: tuple[float, ...] = getattr(samples, metric.fields[0])
+    return found
 
 
 def without(metric: Metric, samples: Samples) -> Samples:
     """The samples without those of one metric."""
-    fields = {
-        PREFILL.name: ("chunks", "prefill_tok_s", "cold_ttft_ms"),
-        GENERATION.name: ("generation_tok_s",),
-        TTFT.name: ("ttft_ms",),
-        MEMORY.name: ("memory_gib",),
-        RETRIEVAL.name: ("retrieval", "needles"),
-    }
     empty = Samples()
-    return samples.model_copy(update={f: getattr(empty, f) for f in fields[metric.name]})
+    return samples.model_copy(update={f: getattr(empty, f) for f in metric.fields})
 
 
 def impossible_samples(samples: Samples) -> str | None:
     """What in accepted samples cannot be, in words: they can be edited by hand."""
-    for name in ("prefill_tok_s", "generation_tok_s", "ttft_ms", "memory_gib"):
+    for name in MEASURED:
         if any(value <= 0.0 for value in getattr(samples, name)):
             return f"{name} holds a value that is not above zero"
     if any(c.ms <= 0.0 or not 0 <= c.start_tokens < c.end_tokens for c in samples.chunks):
@@ -155,12 +143,8 @@ def warm(ask: AskRecord) -> bool:
 
 def disturbances(rung: Rung, metric: Metric) -> tuple[str, ...]:
     """What disturbed the samples of one metric, a sentence per disturbed sample."""
-    sources: dict[str, Sequence[Timed]] = {
-        PREFILL.name: rung.prefills,
-        GENERATION.name: rung.generations,
-        TTFT.name: rung.asks,
-    }
-    return tuple(s.contention for s in sources.get(metric.name, ()) if s.contention is not None)
+    source: Sequence[Timed] = getattr(rung, metric.requests) if metric.requests else ()
+    return tuple(s.contention for s in source if s.contention is not None)
 
 
 def generation_rate(generation: Generation) -> float | None:
