@@ -48,6 +48,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("--profile", "profile", "NAME", "a configuration of harness.toml, [profiles.NAME]"),
         Option("--server-url", "server_url", "URL", "measure a server that already runs"),
         Option("--server-bin", "server_bin", "PATH", "llama-server to start (or $LLAMA_SERVER)"),
+        Option("--offline", "offline", None, "fetch no build that --server-bin names"),
         Option("--server-args", "server_args", "ARGS", "more flags for it: --server-args='-t 8'"),
         Option("--model", "model", "GGUF", "model for the server that is started"),
         Option("--expect-device", "expect_device", "NAME", "refuse one that computes elsewhere"),

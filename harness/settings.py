@@ -73,6 +73,26 @@ def _parsed(parse: Callable[..., object], *option: str) -> BeforeValidator:
     return BeforeValidator(lambda value: None if value is None else parse(value, *option))
 
 
+class BuildSettings(BaseModel):
+    """`[builds]`: where builds that are given by name come from, and where they are kept.
+
+    `recipe` makes `binary` in the folder `{out}` from the sources of a commit, which are the
+    working directory (and `{src}`).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    api: str = "https://api.github.com"
+    repository: str = "ggml-org/llama.cpp"
+    cache: Path | None = None
+    checkout: Path | None = None
+    recipe: tuple[str, ...] = (
+        "cmake -S {src} -B {out} -DCMAKE_BUILD_TYPE=Release",
+        "cmake --build {out} --target llama-server --parallel",
+    )
+    binary: str = "bin/llama-server"
+
+
 class Settings(BaseModel):
     """Everything a run depends on. Units are in the names; K = 1024."""
 
@@ -83,6 +103,8 @@ class Settings(BaseModel):
     server_url: str | None = None
     server_bin: str | None = None
     embedded: bool = False
+    builds: BuildSettings = BuildSettings()
+    offline: bool = False
     server_args: tuple[str, ...] = ()
     model: str | None = None
     api_key: str | None = None

@@ -11,6 +11,7 @@ import click
 from harness.cli.chosen import settings_for
 from harness.cli.output import terminal
 from harness.errors import HarnessError, SetupError
+from harness.llamacpp.builds import parse
 from harness.measuring.compare import Comparison, refuse_mixed
 from harness.options import taken
 from harness.records.files import check_writable, new_run_id
@@ -51,7 +52,7 @@ class _Bisectable(click.Command):
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @taken("profile", "ctx_tokens", "depths", "model", "server_args", "repeats", "band")
-@taken("wait_quiet_s", "results", "budget_s")
+@taken("wait_quiet_s", "results", "budget_s", "offline")
 @click.option(
     "--metric",
     "metrics",
@@ -92,7 +93,8 @@ def compare(
 ) -> None:
     """Measure A and B interleaved and say whether B is slower.
 
-    A and B are binaries, profiles of harness.toml, URLs of servers that run, or `embedded`.
+    A and B are binaries, builds by name (b11549, latest, xllamacpp==VERSION, wheel:NAME==VERSION),
+    profiles of harness.toml, URLs of servers that run, or `embedded`.
 
     Exit code: 0 B is no worse, 1 it is worse beyond the band, 125 it cannot be told; the codes of
     `git bisect run`.
@@ -149,6 +151,8 @@ def _arm(what: str, options: dict[str, object]) -> Settings:
         if (path := shutil.which(what if Path(what).parent.name else f"./{what}")) is None:
             raise SetupError(f"{what} cannot be run; expected a llama-server binary or a profile")
         return settings_for(options, {"server_bin": path})
+    if parse(what) is not None:
+        return settings_for(options, {"server_bin": what})
     try:
         return settings_for(options, {"profile": what})
     except SetupError as error:
@@ -157,8 +161,8 @@ def _arm(what: str, options: dict[str, object]) -> Settings:
         if (path := shutil.which(what)) is not None:
             return settings_for(options, {"server_bin": path})
         raise SetupError(
-            f"{what} is no file that can be run, no URL and no profile of harness.toml; expected "
-            f"one of these, or `{EMBEDDED}`"
+            f"{what} is no file that can be run, no build by name, no URL and no profile of "
+            f"harness.toml; expected one of these, or `{EMBEDDED}`"
         ) from error
 
 

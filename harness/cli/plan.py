@@ -31,7 +31,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECA
 
 @click.command()
 @taken("profile", "ctx_tokens", "depths", "server_url", "server_bin", "server_args", "model")
-@taken("budget_s")
+@taken("budget_s", "offline")
 @click.option("--max-buffer", metavar="SIZE", help="Largest buffer the device takes, such as 2GiB.")
 @click.option("--no-probe", is_flag=True, help="Start nothing: only the model's file is read.")
 def plan(max_buffer: str | None, no_probe: bool, **options: object) -> None:

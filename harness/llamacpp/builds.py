@@ -60,7 +60,7 @@ def parse(text: str) -> Spec | None:
             "--server-url"
         )
     if word == "commit" and colon:
-        if not re.fullmatch(r"[\w][\w./-]*", rest):
+        if not re.fullmatch(r"\w[\w./~^-]*", rest):
             raise SetupError(f"{text}: expected a revision of the checkout, such as commit:1a2b3c4")
         return Spec("commit", "checkout", rest)
     if (word == LATEST or _TAG.fullmatch(word)) and re.fullmatch(r"[\w.-]*", rest):

@@ -15,7 +15,7 @@ from harness.llamacpp.flags import merged, with_dashes
 Layer = Mapping[str, Any]
 """Settings by the names they have in `harness.toml`."""
 
-_TABLES = ("bands", "env")
+_TABLES = ("bands", "env", "builds")
 _SERVERS = ("server_url", "server_bin", "embedded")
 """Ways to come by a server: a layer that names one displaces those below it."""
 

@@ -14,7 +14,7 @@ from harness.measuring.reporter import Reporter
 from harness.quantities import duration
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
-from harness.serving.session import binary_of, open_session, served_model
+from harness.serving.session import open_session, served_model, server_name
 from harness.settings import Settings
 from harness.verdicts.compare import BLOCK, Compared, Side, Visit, judge_arms, undecided
 from harness.verdicts.differences import Configuration, Difference, between, other_device, things
@@ -100,7 +100,7 @@ class Comparison:
             return Configuration(identity.build, model.identity, identity.n_ctx)
         gguf = served_model(settings)
         return Configuration(
-            binary_of(settings) or "embedded",
+            server_name(settings),
             gguf.content_hash[:12] if gguf is not None else "from the hub",
             settings.ctx_tokens,
             settings.server_args,

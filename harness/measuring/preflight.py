@@ -1,7 +1,6 @@
 """Preflight: what a run will need, from the model's file before a start and the log after it."""
 
 import os
-import shutil
 from dataclasses import dataclass
 
 from harness.llamacpp.buffers import BufferCheck, check_buffers
@@ -25,7 +24,7 @@ from harness.machine.vulkan import VulkanDevice, vulkan_devices
 from harness.quantities import size
 from harness.records.lines import Event
 from harness.serving.gguf_file import GgufInfo
-from harness.serving.session import Session, served_model
+from harness.serving.session import Session, binary_of, served_model
 from harness.settings import Settings
 
 
@@ -173,7 +172,7 @@ _MORE_THAN_ANY_MODEL = 99
 
 
 def _may_use_gpu(settings: Settings) -> bool:
-    return bool(settings.server_bin or (settings.model and shutil.which("llama-server")))
+    return binary_of(settings) is not None
 
 
 def _devices_of(settings: Settings) -> list[VulkanDevice]:

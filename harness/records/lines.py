@@ -224,11 +224,25 @@ class ModelIdentity(Strict):
     content_hash: str | None = None
 
 
+class BuildOrigin(Strict):
+    """A build that was got by its name: `source` is where from, `digest` the SHA-256 of that.
+
+    Of a wheel the digest covers the digests of its files, of a commit the binary that was built.
+    """
+
+    name: str
+    version: str
+    commit: str | None = None
+    digest: str
+    source: str
+
+
 class ServerIdentity(Strict):
     """Which server: how it came to be, its build, its argv (secrets removed), what it read back.
 
     `key` holds the settings that make two runs comparable (part of a baseline's key);
-    `noted` those recorded only, since they are often the very thing under test.
+    `noted` those recorded only, since they are often the very thing under test. `fetched` is set
+    where the build was given by name.
     """
 
     origin: Literal["url", "binary", "embedded"]
@@ -238,6 +252,7 @@ class ServerIdentity(Strict):
     reduced: bool = False
     key: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
     noted: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
+    fetched: BuildOrigin | None = None
 
 
 class Header(Strict):

@@ -9,8 +9,9 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 
 from harness.errors import SetupError
+from harness.llamacpp.builds import EMBEDDED_WHEEL
 from harness.llamacpp.flags import key_of, noted_env, noted_of, without_secrets
-from harness.records.lines import ModelIdentity, ServerIdentity
+from harness.records.lines import BuildOrigin, ModelIdentity, ServerIdentity
 from harness.serving.client import Client
 from harness.serving.gguf_file import model_identity, read_gguf
 from harness.serving.shapes import ListedModel, ModelMeta, Props, inert, shaped
@@ -34,12 +35,13 @@ def identity_of(
     *,
     reduced: bool,
     env: Mapping[str, str] = MappingProxyType({}),
+    fetched: BuildOrigin | None = None,
 ) -> ServerIdentity:
     """Which server it is; `argv` is empty for one that we did not start."""
     props = props or Props()
     build = inert(props.build_info or "unknown", _NAME_CHARS)
     if origin == "embedded":
-        wheel = importlib.metadata.version("xllamacpp")
+        wheel = fetched.version if fetched else importlib.metadata.version(EMBEDDED_WHEEL)
         build = f"b{wheel.rsplit('.', 1)[-1]} (xllamacpp {wheel})"
     n_ctx = props.default_generation_settings.n_ctx
     key = key_of(argv) if argv else {}
@@ -53,6 +55,7 @@ def identity_of(
         reduced=reduced,
         key=key,
         noted=noted_of(argv) | noted_env(env),
+        fetched=fetched,
     )
 
 

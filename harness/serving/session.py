@@ -25,6 +25,7 @@ from harness.llamacpp.flags import (
 )
 from harness.llamacpp.log import scan
 from harness.records.lines import ModelIdentity, ServerIdentity
+from harness.serving.builds import build_of
 from harness.serving.client import Client
 from harness.serving.embedded import FLAGS
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
@@ -186,7 +187,7 @@ def _batches(given: Sequence[str]) -> list[int | None]:
 
 
 def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> Session:
-    binary = binary_of(settings)
+    build, binary = build_of(settings), binary_of(settings)
     given = list(settings.server_args)
     _refuse_secrets(given)
     asked = values_of(given)
@@ -236,6 +237,8 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
     read.pop(SERVER_KEY, None)
     key = settings.api_key or settings.env.get(SERVER_KEY) or os.environ.get(SERVER_KEY)
     env = {**settings.env, **({SERVER_KEY: key} if key else {})}
+    if build is not None and build.python_path is not None:
+        env["PYTHONPATH"] = build.python_path
     spec = LaunchSpec(tuple(argv), port, log_path, env, notes)
     running = RunningServer(spec)
     client = Client(spec.base_url, api_key=key, idle_limit_s=settings.idle_timeout_s)
@@ -246,7 +249,12 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
         origin = "binary" if binary else "embedded"
         return Session(
             client=client,
-            identity=identity_of(origin, props, shown, reduced=props is None, env=read),
+            identity=identity_of(
+                *(origin, props, shown),
+                reduced=props is None,
+                env=read,
+                fetched=build.origin if build is not None else None,
+            ),
             model=model_identity(gguf) if gguf else model_of(props, listed, local=True),
             pid=running.pid,
             running=running,
@@ -270,10 +278,22 @@ def _refuse_secrets(given: list[str]) -> None:
 
 
 def binary_of(settings: Settings) -> str | None:
-    """The llama-server binary to start; `None` for the embedded server."""
+    """The llama-server binary to start; `None` for the embedded server.
+
+    Raises:
+        SetupError: it was given by name and cannot be had.
+    """
     if settings.embedded:
         return None
+    if (build := build_of(settings)) is not None:
+        return build.binary
     return settings.server_bin or (shutil.which("llama-server") if settings.model else None)
+
+
+def server_name(settings: Settings) -> str:
+    """What tells the server to start from others: a build's name, a path, or `embedded`."""
+    build = build_of(settings)
+    return build.origin.name if build is not None else binary_of(settings) or "embedded"
 
 
 def _model_path(settings: Settings) -> Path:
