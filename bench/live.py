@@ -49,6 +49,9 @@ class Silent:
     def progress(self, depth: int, done: int, total: int, eta_s: float | None) -> None:
         """Nothing."""
 
+    def doing(self, depth: int, what: str) -> None:
+        """Nothing."""
+
 
 @contextlib.contextmanager
 def slowed(pid: int | None, share: float) -> Iterator[None]:

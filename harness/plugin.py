@@ -22,7 +22,7 @@ from harness.options import OPTIONS, add_options, asks_to_measure
 from harness.settings import Settings, load, project_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from harness.measuring.campaign import Campaign
     from harness.measuring.ladder import Ladder, Probe
@@ -273,6 +273,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     for cell in judged:
         item.user_properties += properties(cell)
     judged.clear()
+
+
+@pytest.hookimpl(wrapper=True, specname="pytest_runtest_makereport")
+def pytest_place_of_a_skip(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What skipped is the test, not the line of this file that said so."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[0] == __file__:
+        path, line, _ = item.reportinfo()
+        report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
+    return report
 
 
 def pytest_terminal_summary(

@@ -183,6 +183,9 @@ class _Console:
     ) -> None:
         """Nothing: a comparison's prefills are announced by their visits."""
 
+    def doing(self, depth: int, what: str) -> None:
+        """Nothing, either."""
+
 
 def _cannot_tell(text: str) -> NoReturn:
     click.echo(encodable(f"harness: {text}", sys.stderr.encoding), err=True)

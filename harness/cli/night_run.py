@@ -110,7 +110,7 @@ def _run(plan: Plan, say: Say, environ: Mapping[str, str]) -> int:
                 tries += 1
                 night = _measure(plan, night, profile, until_s, say, environ)
             if night.done(profile) and tries == 0:
-                say(f"{profile}: measured already in this night")
+                say(f"{profile}: measured already in this night (--name NAME begins another)")
     except KeyboardInterrupt:
         interrupted = True
         night = _open(plan)

@@ -8,6 +8,7 @@ been; a rung that was not reused as planned is read again cold, and that is said
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from harness.errors import OverBudgetError, ServerError
 from harness.measuring.budget import Budget, answering, attention_share, probe, sentence
@@ -227,6 +228,7 @@ class Runner:
         rung = draft.rung()
         self.rungs[draft.depth] = rung
         self.sitting.append(rung)
+        self.sitting.reporter.doing(draft.depth, "")
 
     def _measure_rung(self, draft: RungDraft) -> None:
         if self._script.native:
@@ -236,17 +238,21 @@ class Runner:
             self._read_unmet(draft)
         self._meter.sample_memory(draft)
         self.sitting.watcher.mark()
-        for order in ORDERS:
+        doing = partial(self.sitting.reporter.doing, draft.depth)
+        for number, order in enumerate(ORDERS, 1):
+            doing(f"asking, {number} of {len(ORDERS)}")
             self._meter.ask(draft, order)
         self._controls.pace_at(draft.depth)
         if not self._script.native:
             draft.notes.append(caching_at(draft.rung()).sentence)
         while draft.needs_repeat(self._settings.repeats, self._settings.max_repeats):
+            doing(f"generating, {len(draft.generations) + 1} of {self._settings.repeats}")
             self._meter.generate(draft)
         self._meter.mark_disturbed(draft)
         self._budget.reached(draft.depth, self._reached_tokens)
         while self._budget.for_again_s() > 0:
             since_s = time.perf_counter()
+            doing("measuring again what is not decided")
             measured = self._measure_again(draft, self._wanted(draft.rung()))
             self._budget.spent_again(time.perf_counter() - since_s)
             if not measured:

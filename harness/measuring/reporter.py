@@ -16,6 +16,9 @@ class Reporter(Protocol):
     ) -> None:
         """`done_tokens` of the rung's prompt have been read, `eta_s` seconds are left."""
 
+    def doing(self, depth: int, what: str) -> None:
+        """What is done at the rung now; nothing any more where it is empty."""
+
 
 class MemoryReader(Protocol):
     """Reads the memory of the server's process tree."""

@@ -6,7 +6,7 @@ from statistics import median
 from rich.table import Table
 from rich.text import Text
 
-from harness.quantities import depth_label, number
+from harness.quantities import depth_label, number, share
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT
 from harness.records.outcomes import OUTCOMES
@@ -113,7 +113,7 @@ def _acceptance(rung: Rung) -> str | None:
     """Draft tokens that were accepted, of all drafted, over the generation repeats."""
     drafted = sum(g.draft_tokens or 0 for g in rung.generations)
     accepted = sum(g.draft_accepted_tokens or 0 for g in rung.generations)
-    return f"{accepted}/{drafted} ({accepted / drafted:.0%})" if drafted else None
+    return f"{accepted}/{drafted} ({share(accepted / drafted)})" if drafted else None
 
 
 def _footing(results: Results) -> Iterator[str]:

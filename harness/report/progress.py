@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from harness.quantities import depth_label, duration
+from harness.quantities import depth_label, duration, share
 from harness.report.text import encodable
 
 _PLAIN_EVERY_S = 15.0
@@ -55,12 +55,18 @@ class TerminalReporter:
                 return
             self._last_s = now
             left = "" if eta_s is None else f", about {duration(eta_s)} left"
-            text = f"{depth_label(depth)}: read {done_tokens / max(total_tokens, 1):.0%}{left}"
+            text = f"{depth_label(depth)}: read {share(done_tokens / max(total_tokens, 1))}{left}"
             if live:
                 terminal.rewrite("" if finished else text, erase=True)
             else:
                 terminal.ensure_newline()
                 terminal.write_line(text)
+
+    def doing(self, depth: int, what: str) -> None:
+        """What is done at the rung between prefills, on a terminal; it is gone when `what` is."""
+        with self._uncaptured() as terminal:
+            if terminal is not None and terminal.isatty and not self._quiet:
+                terminal.rewrite(f"{depth_label(depth)}: {what}" if what else "", erase=True)
 
     @contextmanager
     def _uncaptured(self) -> Iterator[pytest.TerminalReporter | None]:

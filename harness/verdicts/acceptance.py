@@ -241,7 +241,7 @@ def _unsettled(metric: Metric, sides: Sequence[Samples], band: float) -> str | N
         return None
     return (
         f"differs by {share(spread)} between the runs ({number(min(places))} and "
-        f"{number(max(places))} {metric.unit}), more than the band of ±{band:.0%}"
+        f"{number(max(places))} {metric.unit}), more than the band of ±{share(band)}"
     )
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.quantities import percent, span
+from harness.quantities import percent, share, span
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, SPEED, Metric
 from harness.records.samples import Samples, disturbances, samples_of, values_of
@@ -240,7 +240,7 @@ def _cell(
         )
     cell = cell.estimated(estimate)
     interval = span(estimate.low - 1, estimate.high - 1)
-    said = f"{percent(estimate.change)} ({interval}) against a band of ±{band:.0%}"
+    said = f"{percent(estimate.change)} ({interval}) against a band of ±{share(band)}"
     said += f"; {where}" if where else ""
     if decision == "UNDECIDED":
         return replace(cell, code="noise", message=f"{said}: not decided by its noise")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from harness.quantities import percent, span
+from harness.quantities import percent, share, span
 from harness.records.baseline import Baseline, log_warnings
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import (
@@ -277,7 +277,7 @@ def _measured(
         )
     cell = cell.estimated(estimate)
     wide = metric.min_effect > band * estimate.baseline
-    limit = f"{metric.min_effect:g} {metric.unit}" if wide else f"{band:.0%}"
+    limit = f"{metric.min_effect:g} {metric.unit}" if wide else share(band)
     said = f"{_change(cell)} against a band of ±{limit}" + (f"; {where}" if where else "")
     if decision == "UNDECIDED":
         return replace(

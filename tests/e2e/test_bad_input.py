@@ -31,6 +31,9 @@ class Silent:
     ) -> None:
         pass
 
+    def doing(self, depth: int, what: str) -> None:
+        pass
+
 
 @pytest.fixture(autouse=True)
 def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,9 @@ class Silent:
     ) -> None:
         pass
 
+    def doing(self, depth: int, what: str) -> None:
+        pass
+
 
 def test_a_flag_without_effect_is_found_before_anything_is_measured(tmp_path: Path) -> None:
     settings = Settings(

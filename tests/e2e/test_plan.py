@@ -33,6 +33,9 @@ class Silent:
     ) -> None:
         pass
 
+    def doing(self, depth: int, what: str) -> None:
+        pass
+
 
 def test_a_plan_starts_the_server_reads_a_little_and_forecasts(bench: Bench) -> None:
     done = bench.harness("plan", "--ctx", "16384")

@@ -143,6 +143,10 @@ def test_it_fits_and_follows_the_colour_scheme(
     plot = "document.querySelector('#plot-prefill .main-svg').style.background"
     try:
         assert made.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        outcomes = made.page.locator("table.cells td .outcome").all()
+        edges = [box["x"] + box["width"] for o in outcomes if (box := o.bounding_box())]
+        assert len(edges) == 5 * len(DEPTHS)
+        assert max(edges) <= viewport["width"] - 16  # seen without scrolling sideways
         first = made.page.evaluate(background)
         assert (first == "rgb(255, 255, 255)") == (scheme == "light")
         assert made.page.evaluate(plot) == first

@@ -42,6 +42,9 @@ class Result:
     ) -> None:
         pass
 
+    def doing(self, depth: int, what: str) -> None:
+        pass
+
 
 def measure(server: FakeServer | None, folder: Path, baselines: Path, **options: object) -> Result:
     """Run the campaign, in process, and judge it."""

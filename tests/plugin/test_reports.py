@@ -49,7 +49,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
                 *(sys.executable, "-m", "pytest", "-m", "long", "-p", "no:cacheprovider"),
                 *("--server-url", server.url, f"--ctx={DEPTH}", "--repeats=3"),
                 *("--generate-tokens=16", "--remeasure=0", "--report=out/page.html"),
-                "--junitxml=junit.xml",
+                *("--junitxml=junit.xml", "-rs"),
             ],
             cwd=folder,
             env=environ,
@@ -93,6 +93,12 @@ def test_junit_has_the_numbers_of_every_cell(session: Session) -> None:
             "INCONCLUSIVE",
         )  # the latter on a busy machine
         assert float(found["longctx.measured"]) > 0
+
+
+def test_what_is_skipped_has_the_place_of_its_test(session: Session) -> None:
+    skipped = [line for line in session.output.splitlines() if line.startswith("SKIPPED")]
+    assert skipped
+    assert all("suite.py:" in line and "plugin.py" not in line for line in skipped)
 
 
 def test_the_answer_is_one_sentence_wherever_it_stands(session: Session) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.quantities import depth_label
+from harness.quantities import depth_label, share
 from harness.verdicts.judged import Judged
 
 Trace = dict[str, Any]
@@ -75,7 +75,7 @@ def band_traces(x: Sequence[float], y: Sequence[float], band: float, name: str) 
             **edge,
             "x": list(x),
             "y": [round(v * (1 + band), 4) for v in y],
-            "name": f"{name} ±{band:.0%}",
+            "name": f"{name} ±{share(band)}",
             "legendgroup": name,
             "fill": "tonexty",
             "line": {"width": 0},

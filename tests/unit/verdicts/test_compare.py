@@ -275,6 +275,9 @@ class Said:
     def progress(self, depth: int, done: int, total: int, eta_s: float | None) -> None:
         """Nothing."""
 
+    def doing(self, depth: int, what: str) -> None:
+        """Nothing."""
+
 
 @pytest.mark.parametrize(
     ("restless", "visits", "code"), [(set(), 12, 0), ({1}, 16, 0), (set(range(6)), 24, 125)]
