@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harness.serving.session import Session
 
 __all__ = [
+    "test_fidelity",
     "test_fuzz_placements",
     "test_fuzz_questions",
     "test_generation",
@@ -58,6 +59,14 @@ def test_ttft(closed_ladder: Ladder, depth: int) -> None:
 def test_memory(closed_ladder: Ladder, depth: int) -> None:
     """Memory of the server's process tree and device."""
     closed_ladder.check("memory", depth)
+
+
+@pytest.mark.long
+def test_fidelity(closed_ladder: Ladder, depth: int) -> None:
+    """Next-token probabilities behind the rung's document, against those of the accepted runs."""
+    if missing := closed_ladder.numbers_missing(depth):
+        pytest.skip(missing)
+    closed_ladder.check("fidelity", depth)
 
 
 @pytest.mark.long

@@ -28,7 +28,7 @@ from harness.records.baseline_files import find_baseline, nearest_baseline
 from harness.records.files import Recorder, check_writable, new_run_id, read_run
 from harness.records.lines import Event, Header, RunRecord
 from harness.records.metrics import METRICS
-from harness.serving.likeliest_tokens import Fingerprint, fingerprint_of
+from harness.serving.fidelity import Fingerprint, fingerprint_of
 from harness.serving.log import explain, findings_of
 from harness.serving.orphans import reap
 from harness.serving.session import Session, open_session, slots_folder

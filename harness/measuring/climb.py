@@ -248,6 +248,7 @@ class Runner:
         while draft.needs_repeat(self._settings.repeats, self._settings.max_repeats):
             doing(f"generating, {len(draft.generations) + 1} of {self._settings.repeats}")
             self._meter.generate(draft)
+        self._meter.look(draft)
         self._meter.mark_disturbed(draft)
         self._budget.reached(draft.depth, self._reached_tokens)
         while self._budget.for_again_s() > 0:

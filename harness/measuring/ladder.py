@@ -19,6 +19,15 @@ class Ladder:
         self.campaign = campaign
         self._conclude = conclude
 
+    def numbers_missing(self, depth: int) -> str | None:
+        """Why there are no numbers at a rung that was measured; `None` where there are."""
+        record = self.campaign.record()
+        rung = record.rung(depth) if record is not None else None
+        looks = rung.numbers if rung is not None else ()
+        if rung is None or rung.failure is not None or any(look.steps for look in looks):
+            return None
+        return looks[0].missing if looks else "the rung was measured before there were numbers"
+
     def check(self, metric: str, depth: int) -> CellVerdict:
         """Measure as far as needed, judge one cell, and pass, fail or skip the test accordingly."""
         cell = self.campaign.cell(depth, metric)

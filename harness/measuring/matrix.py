@@ -14,8 +14,8 @@ from harness.llamacpp.matrices import Arm as ArmLayer
 from harness.llamacpp.matrices import Facts, arms_of
 from harness.measuring.campaign import Campaign, hold_machine
 from harness.measuring.reporter import Reporter
+from harness.serving.fidelity import Fingerprint
 from harness.serving.launch import supported_flags
-from harness.serving.likeliest_tokens import Fingerprint
 from harness.serving.session import binary_of, refuse_impossible, served_model
 from harness.settings import Settings, load
 from harness.verdicts.judged import Judged

@@ -7,12 +7,14 @@ from typing import TypeVar
 from harness.llamacpp.forecast import GENERATION_S
 from harness.measuring.asking import Answered, put
 from harness.measuring.budget import Budget
+from harness.measuring.fidelity import look
 from harness.measuring.prefill import PrefillProgress, cliff_sentence
 from harness.measuring.recorded import generation_record
 from harness.measuring.refusals import refuse_cut_estimate, refuse_reuse
 from harness.measuring.sitting import Sitting
 from harness.questions.needles import Ask, Order
 from harness.records import samples as cells
+from harness.records.fidelity import Numbers
 from harness.records.lines import (
     CURVE,
     AskRecord,
@@ -40,6 +42,7 @@ class RungDraft:
         self.asks: list[AskRecord] = []
         self.generations: list[Generation] = []
         self.memory: list[MemorySample] = []
+        self.numbers: list[Numbers] = []
         self.cold_ttft_ms: float | None = None
         self.notes: list[str] = []
         self.log_counts: dict[str, int] = {}
@@ -54,6 +57,7 @@ class RungDraft:
         draft = cls(rung.depth, rung.document_tokens, rung.sitting)
         draft.prefills, draft.asks = list(rung.prefills), list(rung.asks)
         draft.generations, draft.memory = list(rung.generations), list(rung.memory)
+        draft.numbers = list(rung.numbers)
         draft.cold_ttft_ms, draft.notes = rung.cold_ttft_ms, list(rung.notes)
         draft.log_counts = dict(rung.log_counts)
         draft._started_s -= rung.elapsed_s
@@ -77,12 +81,18 @@ class RungDraft:
             asks=tuple(self.asks),
             generations=tuple(self.generations),
             memory=tuple(self.memory),
+            numbers=tuple(self.numbers),
             cold_ttft_ms=self.cold_ttft_ms,
             notes=tuple(self.notes),
             log_counts=self.log_counts,
             failure=self.failure,
-            elapsed_s=time.perf_counter() - self._started_s,
+            elapsed_s=self.elapsed_s,
         )
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long it has been measured, s."""
+        return time.perf_counter() - self._started_s
 
     def needs_repeat(self, repeats: int, max_repeats: int) -> bool:
         """Whether to generate once more: up to `repeats`, or for `GENERATION_S` in all."""
@@ -223,6 +233,7 @@ class Meter:
         draft.last_text = self._script.document(rung.depth) + ask.tail
         for _ in range(generations):
             self.generate(draft, memory=False)
+        self.look(draft)
         self.mark_disturbed(draft)
         return draft
 
@@ -243,6 +254,17 @@ class Meter:
         self.generated_tokens += record.predicted_tokens
         if memory:
             self.sample_memory(draft)
+
+    def look(self, draft: RungDraft) -> None:
+        """Look at the numbers behind the document that is in the KV cache."""
+        if draft.numbers and draft.numbers[0].missing:
+            return
+        found = look(self._sitting, draft.depth, draft.elapsed_s)
+        draft.numbers.append(found)
+        self.prefilled_tokens += found.new_tokens
+        self.generated_tokens += sum(map(len, found.steps))
+        if found.missing:
+            draft.notes.append(f"no numbers to compare: {found.missing}")
 
     def sample_memory(self, draft: RungDraft) -> None:
         """The server's memory now, with what it has generated until now."""

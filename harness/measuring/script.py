@@ -37,7 +37,7 @@ class Script:
         self._controls: list[str] = []
         self._tokens_per_char = None if native else _tokens_per_character(client)
         sample = _sample_ask()
-        self.head, self._end = self._wrapping(sample) if native else ("", "")
+        self.head, self.end = self._wrapping(sample) if native else ("", "")
         self.head_tokens = self._client.token_total(self.head) if self.head else 0
         self.plan = make_plan(
             ctx_tokens=settings.ctx_tokens,
@@ -81,9 +81,9 @@ class Script:
 
         Some templates write today's date: what was read before midnight is not reused after it.
         """
-        before = self.head + self._end
-        self.head, self._end = self._wrapping(_sample_ask())
-        after = self.head + self._end
+        before = self.head + self.end
+        self.head, self.end = self._wrapping(_sample_ask())
+        after = self.head + self.end
         if after == before:
             return None
         self.head_tokens = self._client.token_total(self.head)
@@ -98,7 +98,7 @@ class Script:
         """Tokens of the questions and of what the template puts after them."""
         if self._tokens_per_char is not None:
             return self.count([ask.tail])[0]
-        return self._client.token_total(ask.tail + self._end)
+        return self._client.token_total(ask.tail + self.end)
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Token counts by the server's tokenizer (estimated from characters in reduced mode)."""
@@ -118,6 +118,13 @@ class Script:
         """New questions (with a new local control) about the rung's needles."""
         needles = [placed.needle for placed in self.segment(depth).needles]
         ask = make_ask(needles, self.codes, order, self._rng)
+        self._controls.append(ask.control.code)
+        return ask
+
+    def fixed_ask(self, depth: int) -> Ask:
+        """The questions of `ask` with the same control at every run of this seed."""
+        codes = CodeSource(rng := random.Random(f"fidelity/{self.plan.seed}/{depth}"))
+        ask = make_ask([p.needle for p in self.segment(depth).needles], codes, "forward", rng)
         self._controls.append(ask.control.code)
         return ask
 

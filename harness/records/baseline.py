@@ -6,10 +6,11 @@ import re
 
 from pydantic import Field
 
-from harness.records.lines import Header, RunRecord, Strict
+from harness.records.lines import Header, RunRecord
 from harness.records.pace import pooled_pace
 from harness.records.probes import ProbeScore, scores_of
 from harness.records.samples import Samples, samples_of
+from harness.records.strict import Strict
 
 SCHEMA_VERSION = 2
 MAX_RUNS = 6

@@ -150,13 +150,18 @@ def list_baselines(root: Path) -> Iterator[Path]:
 
 def _rendered(baseline: Baseline) -> str:
     body = baseline.model_dump(mode="json", exclude_defaults=False)
+    looks: list[str] = []
     for run in (*body["runs"], *body["anchor"]):
         for cell in run["cells"].values():
             cell["chunks"] = [_rounded(c) for c in cell["chunks"]]
             for name in MEASURED:
                 cell[name] = [float(f"{value:.5g}") for value in cell[name]]
+            if numbers := cell["numbers"]:
+                looks.append(json.dumps(numbers, separators=(",", ":")).replace("]],", "]],\n"))
+                cell["numbers"] = f"look {len(looks) - 1}"
     text = json.dumps(body, indent=1, ensure_ascii=False)
     flat = re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]), text)
+    flat = re.sub(r'"look (\d+)"', lambda m: looks[int(m[1])], flat)
     return (
         re.sub(r"\{[^\[\]{}]*\"end_tokens\"[^\[\]{}]*\}", lambda m: re.sub(r"\s+", " ", m[0]), flat)
         + "\n"

@@ -12,7 +12,10 @@ stretch is a *sitting*, with controls of its own. Of a rung measured twice the l
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import Field, TypeAdapter, field_validator
+
+from harness.records.fidelity import Numbers
+from harness.records.strict import Strict as Strict  # also for whoever takes a line
 
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
@@ -23,12 +26,6 @@ REGAINED = "regained"
 """Code of the event that says how a resumed run got its document back into the KV cache."""
 CURVE = "curve"
 """Code of the event that keeps a long prefill's curve while it is still being read."""
-
-
-class Strict(BaseModel):
-    """Immutable, unknown fields refused, NaN and infinities refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class GpuAt(Strict):
@@ -296,7 +293,8 @@ class Control(Strict):
 class Rung(Strict):
     """All that was measured at one depth; `failure` when it could not be finished.
 
-    `log_counts` is how often each pattern of the log watch was met since the rung before.
+    `log_counts` is how often each pattern of the log watch was met since the rung before;
+    `numbers` are looks at one and the same, later ones behind another reading of the document.
     """
 
     kind: Literal["rung"] = "rung"
@@ -307,6 +305,7 @@ class Rung(Strict):
     asks: tuple[AskRecord, ...] = ()
     generations: tuple[Generation, ...] = ()
     memory: tuple[MemorySample, ...] = ()
+    numbers: tuple[Numbers, ...] = ()
     cold_ttft_ms: float | None = None
     notes: tuple[str, ...] = ()
     log_counts: dict[str, int] = Field(default_factory=dict)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Direction = Literal["higher", "lower"]
-Kind = Literal["speed", "latency", "memory", "score"]
+Kind = Literal["speed", "latency", "memory", "score", "numbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,13 @@ RETRIEVAL = Metric(
     band=0.0,
 )
 
-METRICS: dict[str, Metric] = {m.name: m for m in (PREFILL, GENERATION, TTFT, MEMORY, RETRIEVAL)}
+FIDELITY = Metric(
+    *("fidelity", "fidelity", "nats", "lower", "numbers"), fields=("numbers",), band=0.0
+)
 
-MEASURED = tuple(m.fields[0] for m in METRICS.values() if m.kind != "score")
+METRICS: dict[str, Metric] = {
+    m.name: m for m in (PREFILL, GENERATION, TTFT, MEMORY, RETRIEVAL, FIDELITY)
+}
+
+MEASURED = tuple(m.fields[0] for m in METRICS.values() if m.kind not in ("score", "numbers"))
 """Fields of `samples.Samples` that hold positive numbers, one a sample."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.records.lines import Strict
 from harness.records.outcomes import OUTCOMES, Outcome
+from harness.records.strict import Strict
 
 ENDED_BY_ITSELF = (0, 1, 3, 4, 5)
 """pytest's exit codes of a session that was not cut short from outside (2 is Ctrl-C, SIGTERM)."""

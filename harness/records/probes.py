@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from harness.records.lines import RunRecord, Strict
+from harness.records.lines import RunRecord
+from harness.records.strict import Strict
 
 SCORE_EVENT = "probe_score"
 """Code of the event that holds a `ProbeScore` in a record."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from harness.records.fidelity import Numbers
 from harness.records.lines import (
     AskRecord,
     Chunk,
@@ -13,10 +14,10 @@ from harness.records.lines import (
     Prefill,
     Rung,
     RunRecord,
-    Strict,
     Timed,
 )
-from harness.records.metrics import MEASURED, RETRIEVAL, Metric
+from harness.records.metrics import FIDELITY, MEASURED, RETRIEVAL, Metric
+from harness.records.strict import Strict
 
 REUSE_TOLERANCE_TOKENS = 16
 """A question may read this many tokens more than its tail (seams, template) and still be warm."""
@@ -32,6 +33,7 @@ class Samples(Strict):
     `generation_tok_s`, `ttft_ms` (warm) and `memory_gib` are samples;
     `retrieval` is (right answers, answers asked for, right controls, controls asked for) and
     `needles` the same by needle: (right, asked) of each, in whatever order it was asked for.
+    `numbers` has no values of its own: only against others.
     `gpu` is what the working GPU mostly ran at meanwhile.
     """
 
@@ -44,6 +46,7 @@ class Samples(Strict):
     needles: tuple[tuple[int, int], ...] = ()
     cold_ttft_ms: float | None = None
     gpu: GpuAt | None = None
+    numbers: Numbers | None = None
 
 
 def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
@@ -83,6 +86,7 @@ def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
         needles=_by_needle(rung.counted_asks),
         cold_ttft_ms=rung.cold_ttft_ms,
         gpu=mostly_at(rung.generations),
+        numbers=next((look for look in rung.numbers if look.steps), None),
     )
 
 
@@ -103,6 +107,8 @@ def values_of(metric: Metric, samples: Samples) -> tuple[float, ...]:
     if metric is RETRIEVAL:
         right, asked, *_ = samples.retrieval
         return (right / asked,) if asked else ()
+    if metric is FIDELITY:
+        return ()
     found: tuple[float, ...] = getattr(samples, metric.fields[0])
     return found
 
@@ -213,6 +219,7 @@ def prefilled_tokens(record: RunRecord) -> int:
         total += sum(p.new_tokens for p in rung.prefills)
         total += sum(a.new_tokens or 0 for a in rung.asks)
         total += sum(g.new_tokens or 0 for g in rung.generations)
+        total += sum(n.new_tokens for n in rung.numbers)
     return total
 
 

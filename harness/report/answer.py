@@ -159,6 +159,7 @@ def _key(cell: CellVerdict, cells: Sequence[CellVerdict]) -> tuple[Outcome, obje
         "anchor",
         "improved",
         "leak",
+        "numbers",
         None,
     )
     if shared or cell.outcome == "NO_BASELINE":
@@ -173,6 +174,8 @@ def _first(cells: Sequence[CellVerdict]) -> CellVerdict:
 
 def _said(outcome: Outcome, some: Sequence[CellVerdict], cells: Sequence[CellVerdict]) -> str:
     cell = _first(some)
+    if cell.code == "numbers":
+        return f"{where(some)}; {depth_label(cell.depth)}: {cell.message}"
     if outcome in ("REGRESSED", "IMPROVED"):
         crept = _CREPT.search(cell.message) if cell.code == "anchor" else None
         return _moved(some, cells) + (f"; {crept[0]}" if crept else "")
@@ -275,11 +278,8 @@ def _stayed(cells: Sequence[CellVerdict]) -> str | None:
     same = [c for c in cells if c.outcome == "PASS"]
     if not same:
         return None
-    whole = [
-        m.label
-        for m in METRICS.values()
-        if all(c.outcome == "PASS" for c in cells if c.metric is m)
-    ]
+    outcomes = {m.label: {c.outcome for c in cells if c.metric is m} for m in METRICS.values()}
+    whole = [label for label, found in outcomes.items() if found == {"PASS"}]
     count = f"{len(same)} of {len(cells)}"
     return f"{', '.join(whole)} ({count})" if whole else f"{count} numbers"
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from harness.quantities import depth_label, duration, number
 from harness.records.lines import REGAINED, RESUMED, RunRecord
-from harness.records.metrics import METRICS
+from harness.records.metrics import FIDELITY, METRICS
 from harness.records.outcomes import OUTCOMES, Outcome
 from harness.records.probes import SCORE_EVENT, matrix_of
 from harness.records.samples import samples_of
@@ -84,7 +84,8 @@ def _table(record: RunRecord, cells: Sequence[CellVerdict], *, narrow: bool) -> 
 
 def _numbers(record: RunRecord, verdict: RunVerdict) -> Table:
     """A row a rung, where there is nothing to compare with; `*` where nothing was undisturbed."""
-    metrics = [m for m in METRICS.values() if any(c.metric is m for c in verdict.cells)]
+    there = {c.metric.name for c in verdict.cells if c.metric is not FIDELITY}  # needs two runs
+    metrics = [metric for name, metric in METRICS.items() if name in there]
     table = plain_table()
     table.box = None  # a row less: all of it is numbers
     table.add_column("depth", justify="right", no_wrap=True)

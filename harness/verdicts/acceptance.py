@@ -8,7 +8,7 @@ from statistics import median
 from harness.quantities import depth_label, number, percent, share
 from harness.records.baseline import MAX_RUNS, AcceptedRun, Baseline, accepted, key_of
 from harness.records.lines import RunRecord
-from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, SPEED, Metric
+from harness.records.metrics import FIDELITY, METRICS, PREFILL, RETRIEVAL, SPEED, Metric
 from harness.records.samples import Samples, samples_of, values_of, without
 from harness.verdicts.pace import changed_within
 from harness.verdicts.proportions import decide_needles
@@ -301,7 +301,7 @@ def _anchor(
             better = Change(depth, metric, after, before)  # turned round: from the new to the old
             if after is not None and (before is None or better.worse_beyond(bands[metric.name])):
                 reset.add((depth, metric))
-    stay = [_only(run, lambda cell: cell not in reset) for run in first]
+    stay = [_only(run, lambda cell: cell not in reset and cell[1] is not FIDELITY) for run in first]
     come = [_only(run, lambda cell: cell in reset) for run in fresh]
     return tuple(run for run in (*stay, *come) if run.cells)
 

@@ -17,6 +17,8 @@ NEXT_STEPS: dict[str, str] = {
     "anchor": "find what changed since then (`harness history`); if the level is meant, accept it "
     "with `harness baseline update --reason TEXT`",
     "improved": "if it stays, accept it with `harness baseline update`, so that its loss is seen",
+    "numbers": "find what changed them (build, cache type, RoPE, flags); if it is meant, accept it "
+    "with `harness baseline update`",
     "noise": "run it again on a quiet machine, or accept more baseline runs",
     "too_few": "raise --repeats, lower the server's -b for a finer curve, or run it again",
     "few_needles": "run it again; with more accepted runs fewer lost needles decide",

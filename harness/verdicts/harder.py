@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pydantic import TypeAdapter
 
 from harness.questions.harder import TASKS, Task
-from harness.records.lines import RunRecord, Strict
+from harness.records.lines import RunRecord
 from harness.records.probes import ProbeScore
+from harness.records.strict import Strict
 from harness.verdicts.cell import NEXT_STEPS
 from harness.verdicts.probes import ProbeVerdict
 from harness.verdicts.proportions import ProportionEstimate, decide_proportion, proportion_estimate

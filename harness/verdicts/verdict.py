@@ -12,6 +12,7 @@ from harness.quantities import percent, share, span
 from harness.records.baseline import Baseline, log_warnings
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import (
+    FIDELITY,
     GENERATION,
     MEMORY,
     METRICS,
@@ -27,6 +28,7 @@ from harness.verdicts.anchor import anchor_of, held_against_anchor
 from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline, unfinished
 from harness.verdicts.curve import curve_estimate, decide_curve
 from harness.verdicts.drift import Drift, could_explain, drifts_of, stepped
+from harness.verdicts.fidelity import judge_fidelity, own_floor
 from harness.verdicts.gpu_state import unless_clocked
 from harness.verdicts.laws import broken_law, never_reached, unclosed
 from harness.verdicts.leak import growth_at
@@ -193,11 +195,16 @@ def _against(
     baseline: Baseline | None,
     bands: Bands,
 ) -> list[CellVerdict]:
-    answers = judge_retrieval(rungs, every)
+    answers, floor = judge_retrieval(rungs, every), own_floor(record)
+    differing = differences(record, every)
     return [
         cell
         for rung in rungs
-        for cell in _rung_cells(record, rung, answers[rung.depth], baseline, bands)
+        for cell in (
+            *_rung_cells(record, rung, answers[rung.depth], baseline, bands),
+            judge_fidelity(rung, floor, every, differing),
+        )
+        if cell is not None
     ]
 
 
@@ -213,6 +220,8 @@ def _rung_cells(
     plan = record.header.plan
     cells = []
     for metric in METRICS.values():
+        if metric is FIDELITY:
+            continue
         if metric is RETRIEVAL:
             cells.append(retrieval)
             continue

@@ -102,7 +102,9 @@ class FakeServer:
             "/v1/chat/completions": "chat",
         }.get(path, "unknown")
         text = ""
-        if place == "chat":
+        if "n_probs" in body or body.get("logprobs"):
+            place = "numbers"
+        elif place == "chat":
             text = body["messages"][-1]["content"]
             place = _chat_place(body, text)
             if place == "control" and len(text) > WARM_UP_CHARS:
@@ -127,6 +129,8 @@ class FakeServer:
             turn.reply = {"tokens": _tokenized(body["content"], bool(body.get("with_pieces")))}
         elif place == "template":
             turn.reply = {"prompt": self.head + body["messages"][-1]["content"] + END}
+        elif place == "numbers":
+            turn.reply = _numbers(body)
         elif place == "unknown":
             turn.status = 404
             turn.reply = {"error": {"code": 404, "message": "File Not Found"}}
@@ -168,6 +172,17 @@ class FakeServer:
         self._cache = tokens
         self._slot = {**self._slot, "id_task": len(self.turns)}
         set_counts(turn, len(tokens) - cached, cached, len(pieces))
+
+
+def _numbers(body: dict[str, Any]) -> dict[str, Any]:
+    """The same distribution for each token asked for, as either endpoint sends it."""
+    top = [{"id": n, "token": f"t{n}", "logprob": -0.5 - n} for n in range(10)]
+    if "n_probs" in body:
+        steps = [{"id": 0, "top_logprobs": top}] * int(body["n_predict"])
+        return {"completion_probabilities": steps, "timings": {"prompt_n": 9}}
+    top = [{"token": one["token"], "logprob": one["logprob"]} for one in top]
+    steps = [{"token": "t0", "top_logprobs": top}] * int(body["max_tokens"])
+    return {"choices": [{"logprobs": {"content": steps}}]}
 
 
 def _chat_place(body: dict[str, Any], text: str) -> str:

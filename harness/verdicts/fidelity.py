@@ -1,0 +1,192 @@
+"""Fidelity: how far a server's next-token distributions lie from the accepted ones, by depth."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from harness.quantities import number
+from harness.records.baseline import AcceptedRun, Baseline
+from harness.records.fidelity import Numbers, Step
+from harness.records.lines import Rung, RunRecord
+from harness.records.metrics import FIDELITY
+from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline
+
+_LEAST = 1e-6
+"""Probability below which the rest of a distribution is rounding."""
+
+
+def divergence(p: Step, q: Step) -> float:
+    """The least Kullback-Leibler divergence KL(p‖q), in nats, that agrees with both lists.
+
+    Of each only the likeliest tokens are known. Outcomes are the tokens that both lists have, those
+    that only `p` has taken together, and the rest. Merging outcomes never raises a divergence (log
+    sum inequality: Cover and Thomas, Elements of Information Theory, 2006, theorem 2.7.1), so the
+    whole vocabulary's is at least this. What `q` gives to tokens it does not list is at most its
+    last listed probability each; within that it is taken as what makes the divergence least.
+    """
+    from scipy.special import rel_entr  # here, as all of scipy: it takes long to import
+
+    here, there = ({t: float(np.exp(x)) for t, x in step} for step in (p, q))
+    both = [token for token in here if token in there]
+    only = sum(here[t] for t in here if t not in there)
+    rest_p = max(_LEAST, 1.0 - sum(here.values()))
+    rest_q = max(_LEAST, 1.0 - sum(there[t] for t in both))
+    fair = rest_q * only / (only + rest_p)
+    only_q = min(fair, (len(here) - len(both)) * min(there.values()))
+    ps = np.array([*(here[t] for t in both), only, rest_p])
+    qs = np.array([*(there[t] for t in both), only_q, rest_q - only_q])
+    return max(0.0, float(rel_entr(ps / ps.sum(), qs / qs.sum()).sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """How far two looks lie apart, over the steps that follow the same tokens in both.
+
+    `nats` is the divergence of each step; `agreeing` of them have the same likeliest token;
+    `shift` is the largest change of a log-probability of a token that both list, nats;
+    `parted_at` counts the trajectory's tokens before the first other one (`None`: none differs),
+    of `followed` that could be compared.
+    """
+
+    nats: tuple[float, ...]
+    agreeing: int
+    shift: float
+    parted_at: int | None
+    followed: int
+
+    @property
+    def mean(self) -> float:
+        """Mean divergence, nats."""
+        return float(np.mean(self.nats))
+
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the mean (bootstrap over the steps, its seed fixed)."""
+        from scipy.stats import bootstrap
+
+        if len(set(self.nats)) == 1:
+            return self.mean, self.mean
+        found = bootstrap((self.nats,), np.mean, method="percentile", rng=np.random.default_rng(0))
+        return float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+def apart(p: Numbers, q: Numbers) -> Apart | None:
+    """`q` against `p`; `None` where they have no step in common.
+
+    Steps of a continuation count up to and with the first whose likeliest token differs: after it
+    the two stand behind other texts.
+    """
+    nats: list[float] = []
+    agreeing, shift, parted = 0, 0.0, None
+    for which, (mine, theirs) in enumerate(zip(p.steps, q.steps, strict=False)):
+        for at, (a, b) in enumerate(zip(mine, theirs, strict=False)):
+            nats.append(divergence(a, b))
+            known = dict(b)
+            shift = max([shift, *(abs(x - known[t]) for t, x in a if t in known)])
+            if a[0][0] != b[0][0]:
+                parted = at if which == 0 else parted
+                break
+            agreeing += 1
+    if not nats:
+        return None
+    followed = min(len(p.steps[0]), len(q.steps[0]))
+    return Apart(tuple(nats), agreeing, shift, parted, followed)
+
+
+MATTERS_NATS = 0.005
+"""A mean divergence that matters: about what weights of six bits cost a model of 8 billion."""
+_FLOORS = 2.0
+"""Beyond the floor is more than so many times the largest divergence of the same from itself."""
+_LEAST_STEPS = 5
+
+
+def judge_fidelity(
+    rung: Rung, noise_nats: float, baseline: Baseline | None, differing: Sequence[str]
+) -> CellVerdict | None:
+    """The cell of one rung; `None` where no numbers were looked at, or the server has none.
+
+    Args:
+        rung: as recorded.
+        noise_nats: the run's own floor (`own_floor`).
+        baseline: accepted runs; the newest that has numbers here is the reference.
+        differing: what else differs from that run, a sentence each, said of numbers that moved.
+    """
+    cell = CellVerdict(rung.depth, FIDELITY, "NO_BASELINE", None, "")
+    mine = looks_of([rung])
+    if not mine:
+        if rung.failure is None:
+            return None
+        return replace(cell, outcome="ERROR", code=failure_code(rung), message=failed(rung))
+    runs = [run for run in baseline.runs if _look(run, rung.depth)] if baseline else []
+    if not runs:
+        return no_baseline(cell, baseline)
+    newest = runs[-1]
+    alike = [run for run in runs if (run.build, run.noted) == (newest.build, newest.noted)]
+    looks = [look for run in alike if (look := _look(run, rung.depth))]
+    floor = max(noise_nats, floor_of(looks))
+    return replace(
+        against(cell, looks[-1], mine[0], floor, "the newest accepted run", differing),
+        n_baseline=len(looks),
+    )
+
+
+def against(
+    cell: CellVerdict,
+    reference: Numbers,
+    mine: Numbers,
+    floor_nats: float,
+    name: str,
+    differing: Sequence[str],
+) -> CellVerdict:
+    """`cell` judged: PASS or REGRESSED only where the mean's whole interval says so.
+
+    The limit is an effect that matters, and beyond the floor where that is larger.
+    """
+    found = apart(reference, mine)
+    if found is None or len(found.nats) < _LEAST_STEPS:
+        said = f"{len(found.nats) if found else 0} tokens to compare; needed: {_LEAST_STEPS}"
+        return replace(cell, outcome="INCONCLUSIVE", code="too_few", message=said)
+    low, high = found.interval()
+    limit = max(MATTERS_NATS, _FLOORS * floor_nats)
+    cell = replace(
+        cell, measured=found.mean, baseline=floor_nats, n_current=len(found.nats), n_baseline=1
+    )
+    said = (
+        f"KL divergence {number(found.mean)} nats ({number(low)} to {number(high)}) from {name}, "
+        f"floor {number(floor_nats)}, limit {number(limit)}; likeliest token the same in "
+        f"{found.agreeing} of {len(found.nats)}, largest shift {number(found.shift)} nats"
+    )
+    if found.parted_at is not None:
+        said += f", answer parts after {found.parted_at} of {found.followed} tokens"
+    if found.mean > _FLOORS * floor_nats and differing:
+        said += f"; differs: {'; '.join(differing)}"
+    if low > limit:
+        return replace(cell, outcome="REGRESSED", code="numbers", message=said)
+    if high > limit:
+        return replace(cell, outcome="INCONCLUSIVE", code="noise", message=said)
+    if found.mean > max(_LEAST, _FLOORS * floor_nats):
+        return replace(
+            cell, outcome="PASS", code="moved", message=f"numbers moved, answers did not: {said}"
+        )
+    return replace(cell, outcome="PASS", message=said)
+
+
+def own_floor(record: RunRecord) -> float:
+    """The largest mean divergence between looks at one rung of a run, behind other readings."""
+    return max((floor_of(looks_of([rung])) for rung in record.rungs), default=0.0)
+
+
+def floor_of(looks: Sequence[Numbers]) -> float:
+    """The largest mean divergence among looks at the same."""
+    pairs = (apart(a, b) for a, b in combinations(looks, 2))
+    return max((found.mean for found in pairs if found is not None), default=0.0)
+
+
+def looks_of(rungs: Iterable[Rung]) -> list[Numbers]:
+    """The looks that have numbers."""
+    return [look for rung in rungs for look in rung.numbers if look.steps]
+
+
+def _look(run: AcceptedRun, depth: int) -> Numbers | None:
+    return run.cells[depth].numbers if depth in run.cells else None
