@@ -285,6 +285,7 @@ def test_a_token_of_the_environment_goes_along(
         (tar({"build/other": b""}), "holds no llama-server"),
         (b"no archive", "is damaged and cannot be unpacked"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "archive",  # archives bear the time
 )
 def test_an_archive_that_leads_out_or_holds_nothing_is_not_installed(
     archive: bytes, said: str, shop: Releases, options: BuildSettings, tmp_path: Path
