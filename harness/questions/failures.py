@@ -14,7 +14,9 @@ An answer has one class. Whole-answer classes are tried first, in this order:
 
 Otherwise it is what most of its wrong questions are; at a tie the earlier of `foreign_code` (a
 needle that was not asked), `swapped`, `lost_mapping`, `digit_changed`, `wrong_prefix`, `conflict`,
-`incomplete`. Only when the control alone is wrong, by having no answer, is it `control_failed`.
+`incomplete`. A whole code of which less than half agrees with any that was asked for is
+`foreign_code`, too: another client's, or made up. Only when the control alone is wrong, by having
+no answer, is it `control_failed`.
 
 Apart from its class, an answer is invalid (says nothing of distant retrieval) when a budget cut it,
 a foreign request's code is in it, or its control is wrong, however it is wrong: an answer can be
@@ -26,6 +28,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from operator import eq
 from typing import Literal, get_args
 
 from harness.questions.answer_text import visible
@@ -55,6 +58,7 @@ _TIE_ORDER: tuple[QuestionClass, ...] = get_args(QuestionClass)
 _QUOTE_CHARS = 80
 _ID = re.compile(r"\bQ ?(\d{1,4})\b")
 _ALIKE = 0.8
+_WHOLE_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,8 @@ def _judge(
     if _digits(given) == _digits(right):
         return "wrong_prefix", f"{instead}: digits right, prefix wrong or missing", None
     alike = _resembled(given, {number: right, **{n: code for code, n in others.items()}})
+    if alike is None and not any(_half_alike(given, code) for code in expected.values()):
+        return "foreign_code", f"{instead}: no code that was asked for or read here", None
     if alike is None or alike == number:
         how = "cut" if _digits(given) in _digits(right) else "changed"
         return "digit_changed", f"{instead}: digits {how}", None
@@ -230,6 +236,13 @@ def _ids_without_end(ask: Ask, answer: str) -> str | None:
 
 def _digits(code: str) -> str:
     return code.rpartition("-")[2].lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+
+
+def _half_alike(given: str, code: str) -> bool:
+    """Whether half of its digits stand as in `code`, or it may be cut, or it is a mere count."""
+    one, other = _digits(given), _digits(code)
+    short = len(one) != len(other) or len(one) < _WHOLE_DIGITS
+    return short or 2 * sum(map(eq, one, other)) >= len(one)
 
 
 def _resembled(given: str, codes: Mapping[int, str]) -> int | None:

@@ -104,7 +104,7 @@ EACH: dict[str, tuple[str, FailureClass, tuple[str, ...], tuple[str, ...]]] = {
     "digit cut": (RIGHT.replace("422777", "42277"), "digit_changed", (), ("Q1=MEM-42277",)),
     "another number altogether": (
         RIGHT.replace("422777", "999999"),
-        "digit_changed",
+        "foreign_code",
         (),
         ("Q1=MEM-999999",),
     ),
