@@ -7,6 +7,8 @@ compete with the server for the cores it measures.
 
 import json
 import math
+import os
+import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,14 +18,18 @@ from typing import Any
 import httpx2
 import openai
 
-from harness.errors import HarnessError, ServerError
+from harness.errors import HarnessError, ServerError, SetupError
 from harness.serving.bounded import SMALL_BYTES, bounded, compressed
+from harness.serving.pieces import blocks, counted
 from harness.serving.shapes import (
     Templated,
     TokenIds,
     TokenPieces,
     inert,
     json_object,
+    json_or_text,
+    missing,
+    not_listed,
     shaped,
     status_error,
 )
@@ -41,8 +47,6 @@ __all__ = ["Client", "Exchange", "Progress", "ProgressPoint"]
 
 _ABSENT = (404, 405, 501)
 """Statuses by which a server says that it has no such endpoint."""
-_SEAM_BYTES = 16
-"""What a tokenizer may add to a text or take from it (a blank before it, say)."""
 _CONNECT_LIMIT_S = 10.0
 _SMALL_LIMIT_S = 30.0
 _BASE_ANSWER_BYTES = 1 << 20
@@ -99,6 +103,7 @@ class Client:
             transport=transport,
             limits=httpx2.Limits(max_keepalive_connections=0),
             trust_env=False,
+            verify=_certificates(),
             follow_redirects=False,
         )
         self._openai = openai.OpenAI(
@@ -113,8 +118,6 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
-
-    # -- small, untimed requests -------------------------------------------------------------
 
     def health(self, timeout_s: float = 5.0) -> bool:
         """Whether `/health` says ok; False while loading or unreachable."""
@@ -135,7 +138,7 @@ class Client:
             status, text = bounded(self._http, "GET", path, limit_s=_SMALL_LIMIT_S)
             if status in _ABSENT:
                 return None
-            body = _json_or_text(text)
+            body = json_or_text(text)
             if status != 200:
                 raise status_error(status, body, self.base_url)
         found = {"data": body} if isinstance(body, list) else body
@@ -147,7 +150,9 @@ class Client:
             sent = json.dumps(body).encode()
             room, limit_s = SMALL_BYTES + _COUNTED_BYTES * len(sent), self.idle_limit_s
             status, text = bounded(self._http, "POST", path, sent, limit_s=limit_s, room_bytes=room)
-            answer = _json_or_text(text)
+            if status in _ABSENT:
+                raise missing(self.base_url, path, status)
+            answer = json_or_text(text)
             if status != 200 or (isinstance(answer, dict) and answer.get("error")):
                 raise status_error(status, answer, self.base_url)
             return json_object(text, f"the answer of {self.base_url} to {path}")
@@ -158,31 +163,10 @@ class Client:
         One request counts many lines: pieces are summed up to the newline that ends each text.
         """
         counts: list[int] = []
-        for text in _blocks(texts):
-            counts.extend(self._count_block(text))
-        return counts
-
-    def _count_block(self, texts: Sequence[str]) -> list[int]:
-        ends: list[int] = []
-        total = 0
-        for text in texts:
-            total += len(text.encode())
-            ends.append(total)
-        body = self.post("/tokenize", {"content": "".join(texts), "with_pieces": True})
-        tokens = shaped(TokenPieces, body, "/tokenize's answer").tokens
-        counts = [0] * len(texts)
-        position = index = 0
-        for token in tokens:
-            while index < len(ends) - 1 and position >= ends[index]:
-                index += 1
-            counts[index] += 1
-            position += token.size_bytes
-        if abs(position - total) > _SEAM_BYTES + total // 100:
-            raise ServerError(
-                f"the pieces of /tokenize make {position} bytes of the {total} that were sent, so "
-                "tokens cannot be counted by line; report the server's build and model",
-                cause="SETUP",
-            )
+        for block in blocks(texts):
+            sent = {"content": "".join(block), "with_pieces": True}
+            body = self.post("/tokenize", sent)
+            counts.extend(counted(block, shaped(TokenPieces, body, "/tokenize's answer")))
         return counts
 
     def token_total(self, text: str) -> int:
@@ -196,14 +180,21 @@ class Client:
         body = self.post("/apply-template", {"messages": messages, **template})
         return shaped(Templated, body, "/apply-template's answer").prompt
 
-    def first_model(self) -> dict[str, Any] | None:
-        """The first entry of `/v1/models`, whose id later requests name."""
-        listing = self.get("/v1/models")
-        data = (listing or {}).get("data")
-        if isinstance(data, list) and data and isinstance(data[0], dict):
-            self.model = str(data[0].get("id", self.model))
-            return dict(data[0])
-        return None
+    def listed_model(self, named: str | None = None) -> dict[str, Any] | None:
+        """The entry of `/v1/models` that is `named` (else the first), whose id requests name.
+
+        Raises:
+            SetupError: the server lists models, but none of that name.
+        """
+        data = (self.get("/v1/models") or {}).get("data")
+        listed = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+        found = [m for m in listed if named is None or m.get("id") == named]
+        if listed and not found:
+            raise not_listed(self.base_url, named, [m.get("id") for m in listed])
+        if not found:
+            return None
+        self.model = str(found[0].get("id", self.model))
+        return found[0]
 
     # -- timed requests ----------------------------------------------------------------------
 
@@ -314,7 +305,7 @@ class Client:
             if len(head) > _BASE_ANSWER_BYTES:
                 break
         text = bytes(head).decode("utf-8", "replace")
-        body = _json_or_text(text)
+        body = json_or_text(text)
         if response.status_code != 200 or (isinstance(body, dict) and body.get("error")):
             return status_error(response.status_code, body, self.base_url)
         kind = inert(response.headers.get("content-type", "nothing"), 60)
@@ -359,6 +350,13 @@ class Client:
         self, error: BaseException, limit_s: float, stamped: _Stamped | None
     ) -> ServerError:
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                return ServerError(
+                    f"{self.base_url} shows a certificate that is not trusted here "
+                    f"({inert(str(error))}); name its authority's file in the environment variable "
+                    "SSL_CERT_FILE",
+                    cause="SETUP",
+                )
             said = inert(str(error)) or f"no connection within {_CONNECT_LIMIT_S:.0f} s"
             return ServerError(
                 f"nothing answers at {self.base_url} ({said}); start the server or correct "
@@ -392,19 +390,10 @@ class Client:
         )
 
 
-def _json_or_text(text: str) -> object:
+def _certificates() -> ssl.SSLContext | bool:
+    """Those of `SSL_CERT_FILE`, if it is set: a server's own may be signed by itself."""
+    named = os.environ.get("SSL_CERT_FILE")
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _blocks(texts: Sequence[str], limit_bytes: int = 1 << 20) -> Iterator[Sequence[str]]:
-    start = size = 0
-    for index, text in enumerate(texts):
-        size += len(text)
-        if size >= limit_bytes:
-            yield texts[start : index + 1]
-            start, size = index + 1, 0
-    if start < len(texts):
-        yield texts[start:]
+        return ssl.create_default_context(cafile=named) if named else True
+    except OSError as error:
+        raise SetupError(f"SSL_CERT_FILE={named} holds no certificates ({error})") from error

@@ -19,9 +19,13 @@ from harness.serving.shapes import ListedModel, ModelMeta, Props, inert, shaped
 _NAME_CHARS = 120
 
 
-def described(client: Client) -> tuple[Props | None, ListedModel | None]:
-    """`/props` and the first entry of `/v1/models`, each `None` where there is none."""
-    props, model = client.get("/props"), client.first_model()
+def described(client: Client, named: str | None = None) -> tuple[Props | None, ListedModel | None]:
+    """`/props` and the entry of `/v1/models` (`named`, else the first), `None` where there is none.
+
+    Raises:
+        SetupError: no model of that name is served.
+    """
+    props, model = client.get("/props"), client.listed_model(named)
     return (
         None if props is None else shaped(Props, props, "/props"),
         None if model is None else shaped(ListedModel, model, "/v1/models"),

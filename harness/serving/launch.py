@@ -37,11 +37,13 @@ class LaunchSpec:
     log_path: Path
     env: Mapping[str, str] = field(default_factory=dict)
     notes: Path | None = None
+    host: str = LOOPBACK
 
     @property
     def base_url(self) -> str:
-        """The server's root URL."""
-        return f"http://{LOOPBACK}:{self.port}"
+        """The server's root URL; one that listens everywhere is asked here."""
+        host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host)  # noqa: S104
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 
 class RunningServer:

@@ -115,7 +115,8 @@ def _attach(settings: Settings, say: Say) -> Session:
     url = settings.server_url.split(",")[0].strip()
     client = Client(url, api_key=settings.api_key, idle_limit_s=settings.idle_timeout_s)
     try:
-        props, listed = described(client)
+        file = settings.model is None or settings.model.lower().endswith(".gguf")
+        props, listed = described(client, None if file else settings.model)
         if props is None and listed is None:
             raise SetupError(
                 f"{url} answers, but neither as a llama-server (no /props) nor as an "
@@ -195,9 +196,9 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
         say("no --model given: the binary serves the project's own reference model")
     gguf = served_model(settings)
     refuse_impossible(settings, gguf)
-    port = _port(asked.get("--port"))
+    port, host = _port(asked.get("--port")), asked.get("--host", LOOPBACK)
     defaults: list[tuple[str, str | None]] = [
-        ("--host", LOOPBACK),
+        ("--host", host),
         ("--port", str(port)),
         ("-c", str(settings.ctx_tokens)),
         ("-np", "1"),
@@ -239,7 +240,7 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
     env = {**settings.env, **({SERVER_KEY: key} if key else {})}
     if build is not None and build.python_path is not None:
         env["PYTHONPATH"] = build.python_path
-    spec = LaunchSpec(tuple(argv), port, log_path, env, notes)
+    spec = LaunchSpec(tuple(argv), port, log_path, env, notes, host)
     running = RunningServer(spec)
     client = Client(spec.base_url, api_key=key, idle_limit_s=settings.idle_timeout_s)
     try:

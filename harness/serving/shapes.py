@@ -5,11 +5,12 @@ says reaches a message only through `inert`.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from harness.errors import ServerError
+from harness.errors import ServerError, SetupError
 
 
 def _valid_unicode(text: object) -> object:
@@ -162,6 +163,14 @@ def shaped(shape: type[_Any], body: object, what: str) -> _Any:
         ) from error
 
 
+def json_or_text(text: str) -> object:
+    """What an answer says, be it JSON or not."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def inert(what: object, limit: int = 300) -> str:
     """Text of a server as it may be shown anywhere: control characters as escapes, cut short."""
     text = what if isinstance(what, str) else repr(what)
@@ -170,6 +179,24 @@ def inert(what: object, limit: int = 300) -> str:
 
 
 # -- errors a server sends ------------------------------------------------------------------
+
+
+def missing(url: str, path: str, status: int) -> ServerError:
+    """The error of a server that has `/props` and lacks what every llama-server has."""
+    return ServerError(
+        f"{url} has no {path} (HTTP {status}), which every llama-server has: it only looks like "
+        "one; start a llama-server, or hide this one's /props, so that it is measured as any "
+        "OpenAI-compatible server is",
+        cause="SETUP",
+    )
+
+
+def not_listed(url: str, named: str | None, ids: Sequence[object]) -> SetupError:
+    """The error of a server that does not list the model asked for."""
+    return SetupError(
+        f"{url} serves no model called {named}; it lists {', '.join(inert(i, 60) for i in ids[:8])}"
+        ": name one of them with --model, or leave --model out"
+    )
 
 
 def status_error(status: int, body: object, url: str, began: str = "") -> ServerError:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 CLIENT = "harness/serving/client.py"
+PIECES = "harness/serving/pieces.py"
 WIRE = "harness/serving/wire.py"
 SHAPES = "harness/serving/shapes.py"
 SESSION = "harness/serving/session.py"

@@ -1,6 +1,6 @@
 """Guards of the client: what comes over the wire, and what is said of it."""
 
-from tests.faults.guard import CLIENT, MEASURED, SHAPES, STREAMS, WIRE, Guard
+from tests.faults.guard import CLIENT, MEASURED, PIECES, SHAPES, STREAMS, WIRE, Guard
 
 NAIVE = """(
             type("E", (), {"data": p.removeprefix("data: ").strip("\\n")})
@@ -186,9 +186,23 @@ GUARDS = (
         ("props-error-200",),
     ),
     Guard(
+        "a model is measured only if it was meant",
+        CLIENT,
+        "if listed and not found:",
+        "if False:",
+        ("no-such-model",),
+    ),
+    Guard(
+        "a server that lacks an endpoint is no llama-server",
+        CLIENT,
+        "raise missing(self.base_url, path, status)",
+        "pass",
+        ("template-missing", "tokenize-missing"),
+    ),
+    Guard(
         "a page or junk is no endpoint",
         CLIENT,
-        """            body = _json_or_text(text)
+        """            body = json_or_text(text)
             if status""",
         """            body = json.loads(text)
             if status""",
@@ -196,7 +210,7 @@ GUARDS = (
     ),
     Guard(
         "pieces of the tokenizer make up the text",
-        CLIENT,
+        PIECES,
         "if abs(position - total) > _SEAM_BYTES + total // 100:",
         "if False:",
         ("pieces-lie",),

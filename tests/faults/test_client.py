@@ -3,11 +3,12 @@
 import gzip
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
 
-from harness.errors import ServerError
+from harness.errors import ServerError, SetupError
 from harness.serving import bounded
 from harness.serving import client as client_module
 from harness.serving.client import Client
@@ -129,3 +130,29 @@ def test_reasoning_by_its_other_name_is_reasoning() -> None:
         client.close()
     assert exchange.reasoning == "hm"
     assert "hm" not in exchange.content
+
+
+def test_the_model_that_was_named_is_measured() -> None:
+    listing = httpx2.ByteStream(b'{"data": [{"id": "first"}, {"id": "second"}]}')
+    client = small(stream=listing)
+    assert client.listed_model() == {"id": "first"}
+    assert client.listed_model("second") == {"id": "second"}
+    assert client.model == "second"
+
+
+def test_a_certificate_that_is_not_trusted_is_named() -> None:
+    def refuse(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate")
+
+    client = Client("https://x", transport=httpx2.MockTransport(refuse))
+    with pytest.raises(ServerError, match=r"not trusted here .*SSL_CERT_FILE") as error:
+        client.get("/props")
+    assert error.value.cause == "SETUP"
+
+
+def test_a_file_without_certificates_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    with pytest.raises(SetupError, match="holds no certificates"):
+        Client("https://x")

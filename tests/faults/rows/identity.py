@@ -57,6 +57,16 @@ ROWS = (
         "right",
     ),
     Fault(
+        "no-such-model",
+        "does not list the model that --model names",
+        "none",
+        c.no_done,
+        REFUSED,
+        phrase="serves no model called other; it lists fake: name one of them with --model",
+        options={"model": "other"},
+        cases=(69,),
+    ),
+    Fault(
         "models-junk",
         "answers /v1/models with junk",
         "models",
@@ -159,7 +169,8 @@ ROWS = (
         "template",
         c.error(404, "File Not Found"),
         REFUSED,
-        phrase="HTTP 404",
+        phrase="(HTTP 404), which every llama-server has: it only looks like one",
+        cases=(69,),
     ),
     Fault(
         "no-pieces",
@@ -191,6 +202,7 @@ ROWS = (
         "tokenize",
         c.error(404, "File Not Found"),
         REFUSED,
-        phrase="HTTP 404",
+        phrase="(HTTP 404), which every llama-server has: it only looks like one",
+        cases=(69,),
     ),
 )

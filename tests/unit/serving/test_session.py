@@ -1,8 +1,10 @@
 """The flags that a server of ours is started with."""
 
+from pathlib import Path
+
 import pytest
 
-from harness.serving.launch import inherited
+from harness.serving.launch import LaunchSpec, inherited
 from harness.serving.session import batch_defaults, few_points
 
 LADDER = (2048, 8192, 32_768)
@@ -39,3 +41,12 @@ def test_settings_of_the_environment_are_not_handed_on(monkeypatch: pytest.Monke
     monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "1")
     assert "LLAMA_ARG_CTX_SIZE" not in inherited()
     assert inherited()["GGML_VK_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("host", "asked_at"),
+    [("::1", "[::1]"), ("::", "[::1]"), ("0.0.0.0", "127.0.0.1"), ("box.lan", "box.lan")],
+)
+def test_a_server_is_asked_where_it_listens(host: str, asked_at: str) -> None:
+    spec = LaunchSpec(("llama-server",), 8080, Path("log"), host=host)
+    assert spec.base_url == f"http://{asked_at}:8080"
