@@ -1,11 +1,16 @@
 """Servers that outlived their run: noted when they start, reaped by the next run.
 
 A note names a server's process id and start time. Only a process with both is stopped: an id that
-was given to another process since is left alone. Whoever reaps must hold the machine's lock, so
-that no noted server can belong to a run that is still going.
+was given to another process since is left alone. A script that starts the server and dies leaves
+it to nobody: what it started still has the note's mark in its environment. Whoever reaps must hold
+the machine's lock, so that no noted server can belong to a run that is still going. Notes of other
+users, and what is no file, are not read.
 """
 
 import json
+import os
+import secrets
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,32 +20,51 @@ import psutil
 from harness.records.files import replace_whole
 
 GRACE_S = 5.0
+MARK_VARIABLE = "LONGCTX_HARNESS_SERVER"
 SAME_START_S = 1.0
 """Start times of one process read twice may differ so much (psutil adds the boot time)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A server as its note has it: process id, start (seconds since the epoch), command."""
+    """A server as its note has it: process id, start (seconds since the epoch), command, mark."""
 
     pid: int
     create_time: float
     command: str
+    mark: str | None = None
 
 
 def reap(folder: Path) -> list[str]:
     """Stop every noted server that still runs; one sentence for each, and the notes are gone."""
     said = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        if (noted := read_note(path)) is not None and still_runs(noted):
-            stop_tree(noted.pid)
-            left = " and could not be stopped" if still_runs(noted) else ""
+        noted = read_note(path)
+        if noted is None:
+            path.unlink(missing_ok=True)
+            continue
+        alive = [noted] if still_runs(noted) else marked(noted)
+        for one in alive:
+            stop_tree(one.pid)
+            left = " and could not be stopped" if still_runs(one) else ""
             said.append(
                 f"a server of an earlier run was still alive{left}: {noted.command} "
-                f"(pid {noted.pid})" + ("" if left else "; stopped it")
+                f"(pid {one.pid})" + ("" if left else "; stopped it")
             )
         path.unlink(missing_ok=True)
     return said
+
+
+def marked(noted: Noted) -> list[Noted]:
+    """Processes that a noted one started and left behind."""
+    found = []
+    for process in psutil.process_iter() if noted.mark else ():
+        try:
+            if process.environ().get(MARK_VARIABLE) == noted.mark:
+                found.append(Noted(process.pid, process.create_time(), noted.command))
+        except (psutil.Error, OSError):  # another user's, or gone
+            continue
+    return found
 
 
 def stop_tree(pid: int, grace_s: float = GRACE_S) -> None:
@@ -65,17 +89,29 @@ def _quietly(action: Callable[[], object]) -> None:
         return
 
 
-def write_note(path: Path, pid: int, create_time: float, argv: Sequence[str]) -> None:
+def new_mark() -> str:
+    """What a server's environment has in `MARK_VARIABLE`."""
+    return secrets.token_hex(8)
+
+
+def write_note(
+    path: Path, pid: int, create_time: float, argv: Sequence[str], mark: str | None = None
+) -> None:
     """Note a server; its arguments are left out, they are its run's affair."""
-    facts = {"pid": pid, "create_time": create_time, "command": argv[0]}
+    facts = {"pid": pid, "create_time": create_time, "command": argv[0], "mark": mark}
     replace_whole(path, json.dumps(facts))
 
 
 def read_note(path: Path) -> Noted | None:
-    """A note; `None` if it cannot be read."""
+    """A note; `None` if it cannot be read or is not ours."""
     try:
+        seen = path.lstat()
+        if not stat.S_ISREG(seen.st_mode) or (hasattr(os, "getuid") and seen.st_uid != os.getuid()):
+            return None
         facts = json.loads(path.read_text(encoding="utf-8"))
-        return Noted(int(facts["pid"]), float(facts["create_time"]), str(facts["command"]))
+        return Noted(
+            int(facts["pid"]), float(facts["create_time"]), str(facts["command"]), facts.get("mark")
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

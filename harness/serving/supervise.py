@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.serving.orphans import stop_tree, write_note
+from harness.serving.orphans import MARK_VARIABLE, Noted, marked, new_mark, stop_tree, write_note
 from harness.serving.windows_job import calls, tie_to_me
 
 _PASSED_OVER = ("SIGINT", "SIGHUP", "SIGTERM")
@@ -52,6 +52,7 @@ def main(argv: list[str]) -> int:
     for name in _PASSED_OVER:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+    mark = new_mark()
     with Path(options["--log"]).open("ab") as log:
         try:
             child = subprocess.Popen(  # noqa: S603 - the user's own server
@@ -62,6 +63,7 @@ def main(argv: list[str]) -> int:
                 preexec_fn=_prepare_child if os.name == "posix" else None,
                 start_new_session=os.name == "posix",
                 # Ctrl+C is for the run; a server in the console's group would take it, too.
+                env={**os.environ, MARK_VARIABLE: mark},
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
@@ -71,12 +73,14 @@ def main(argv: list[str]) -> int:
     job = tie_to_me(child.pid, calls())
     note = Path(options["--note"]) if "--note" in options and started is not None else None
     if note is not None and started is not None:
-        write_note(note, child.pid, started, command)
+        write_note(note, child.pid, started, command, mark)
     _say({"pid": child.pid, "create_time": started})
     stopping = threading.Event()
     watcher = threading.Thread(target=_wait_for_end_of_input, args=(child, stopping), daemon=True)
     watcher.start()
     code = child.wait()
+    for left in marked(Noted(child.pid, 0.0, command[0], mark)):  # a script died, its server not
+        stop_tree(left.pid)
     if note is not None:
         note.unlink(missing_ok=True)
     del job

@@ -97,6 +97,54 @@ def test_the_supervisor_notes_its_server_and_takes_the_note_back(tmp_path: Path)
     assert not still_runs(noted)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a job object does it there")
+@pytest.mark.parametrize("killed", ["script", "supervisor"])
+def test_a_server_that_a_script_started_does_not_outlive_the_script(
+    tmp_path: Path, killed: str
+) -> None:
+    note, pid_file = tmp_path / "servers" / "1.json", tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {pid_file}.new; mv {pid_file}.new {pid_file}; wait"
+    command = [
+        *(sys.executable, "-m", "harness.serving.supervise", "--log", str(tmp_path / "log")),
+        *("--note", str(note), "--", "sh", "-c", script),
+    ]
+    run = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert run.stdout is not None
+    told = json.loads(run.stdout.readline())
+    script_process = psutil.Process(told["pid"])
+    while not pid_file.exists():
+        assert script_process.is_running()
+    server = psutil.Process(int(pid_file.read_text()))
+    (script_process if killed == "script" else psutil.Process(run.pid)).kill()
+    run.wait(timeout=30)
+    if killed == "supervisor":
+        psutil.wait_procs([script_process], timeout=10)
+        said = reap(note.parent)
+        assert any(f"sh (pid {server.pid}); stopped it" in line for line in said)
+    alive = server.is_running() and server.status() != psutil.STATUS_ZOMBIE
+    if alive:
+        server.kill()
+    assert not alive
+    assert not note.exists()
+    run.communicate()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
+def test_a_note_that_is_a_link_or_another_user_s_stops_nothing(
+    tmp_path: Path, stranger: psutil.Popen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note, link = tmp_path / "elsewhere", tmp_path / "servers" / "1.json"
+    write_note(note, stranger.pid, stranger.create_time(), ["llama-server"])
+    link.parent.mkdir()
+    link.symlink_to(note)
+    assert reap(link.parent) == []
+    write_note(link, stranger.pid, stranger.create_time(), ["llama-server"])
+    with monkeypatch.context() as other:
+        other.setattr(os, "getuid", lambda: 12345)
+        assert reap(link.parent) == []
+    assert stranger.poll() is None
+
+
 class Windows:
     """pywin32's `win32job` and `win32api` in one, which keeps what it is asked."""
 
