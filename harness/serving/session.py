@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from harness.errors import HarnessError, ServerError, SetupError
+from harness.llamacpp.batch_sizes import batch_defaults, few_points
 from harness.llamacpp.combinations import objection
 from harness.llamacpp.discrepancies import discrepancies, other_build
 from harness.llamacpp.flags import (
@@ -43,7 +44,6 @@ from harness.serving.launch import (
 from harness.settings import API_KEY_VARIABLE, Settings
 
 _LONGEST_REQUEST_S = 7 * 24 * 3600
-_BATCH_TOKENS = 512
 """Logical batch = llama-server's default physical one: the finest per-batch curve it can report."""
 
 _NAME_CHARS = 120
@@ -140,48 +140,6 @@ def _attach(settings: Settings, say: Say) -> Session:
         model=model_of(props, listed, local),
         pid=None,
     )
-
-
-# -- how it reads: one point of the prefill's curve a batch ---------------------------------
-
-
-_POINTS = 4
-"""Batches that a rung's prefill needs for a verdict."""
-
-
-def batch_defaults(given: Sequence[str]) -> list[tuple[str, str | None]]:
-    """`-b` and `-ub` where not given: as many points as can be, whatever the other one is.
-
-    llama.cpp reads no ubatch larger than its batch, so each follows the other.
-    """
-    batch, ubatch = _batches(given)
-    return [
-        ("-b", str(max(_BATCH_TOKENS, ubatch or 0))),
-        ("-ub", str(min(_BATCH_TOKENS, batch or _BATCH_TOKENS))),
-    ]
-
-
-def few_points(given: Sequence[str], depths: Sequence[int]) -> str | None:
-    """What large batches take from the prefill's curve, in a sentence; `None` where enough is left.
-
-    A rung's new part is read from where the rung below ended.
-    """
-    batch = max(size or 0 for size in _batches(given))
-    parts = zip(depths, (0, *depths), strict=False)
-    short = [str(depth) for depth, below in parts if depth - below < _POINTS * batch]
-    if not short or batch <= _BATCH_TOKENS:
-        return None
-    return (
-        f"batches of {batch} tokens leave fewer than {_POINTS} points at {', '.join(short)}: "
-        f"prefill is judged there by whole readings alone; -b {_BATCH_TOKENS} gives more"
-    )
-
-
-def _batches(given: Sequence[str]) -> list[int | None]:
-    """Sizes given for batch and ubatch."""
-    values = values_of(given)
-    sizes = (values.get(name, "") for name in ("--batch-size", "--ubatch-size"))
-    return [int(size) if size.isdigit() and int(size) else None for size in sizes]
 
 
 # -- a server of ours -----------------------------------------------------------------------

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.llamacpp.batch_sizes import batch_defaults, few_points
 from harness.serving.launch import LaunchSpec, inherited
-from harness.serving.session import batch_defaults, few_points
 
 LADDER = (2048, 8192, 32_768)
 
