@@ -106,10 +106,10 @@ def _run(plan: Plan, say: Say, environ: Mapping[str, str]) -> int:
     try:
         for profile in plan.profiles:
             tries = 0
-            while not night.done(profile) and tries < TRIES and not _over(until_s):
+            while night.to_do(profile, tries) and tries < TRIES and not _over(until_s):
                 tries += 1
                 night = _measure(plan, night, profile, until_s, say, environ)
-            if night.done(profile) and tries == 0:
+            if tries == 0 and not night.to_do(profile, tries):
                 say(f"{profile}: measured already in this night (--name NAME begins another)")
     except KeyboardInterrupt:
         interrupted = True

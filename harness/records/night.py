@@ -58,6 +58,14 @@ class Night(Strict):
         last = self.last(profile)
         return last is not None and not last.cut_short
 
+    def to_do(self, profile: str, tries: int) -> bool:
+        """Whether to start a profile, which this sitting of the night did `tries` times already.
+
+        Where nothing was measured, each sitting tries once more: somebody may have mended it.
+        """
+        last = self.last(profile)
+        return not self.done(profile) or (tries == 0 and last is not None and last.run_id is None)
+
     def begun(self, attempt: Attempt) -> "Night":
         """With an attempt that begins."""
         return self.model_copy(update={"attempts": (*self.attempts, attempt)})

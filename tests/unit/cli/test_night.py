@@ -55,6 +55,15 @@ def test_tests_that_cannot_be_imported_have_measured_nothing_and_are_not_gone_on
     assert exit_code([result(None, 2)]) == 3
 
 
+def test_what_measured_nothing_is_tried_again_by_the_next_sitting_and_not_called_measured() -> None:
+    books = night(("one", 4), run=None)
+    assert books.to_do("one", tries=0)
+    assert not books.to_do("one", tries=1)
+    assert not night(("one", 1)).to_do("one", tries=0)
+    assert night(("one", -9)).to_do("one", tries=2)
+    assert night().to_do("one", tries=0)
+
+
 def test_the_error_is_a_log_s_last_word_not_pytest_s_closing_line(tmp_path: Path) -> None:
     log = tmp_path / "one.log"
     log.write_text(
