@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from harness.llamacpp.flags import values_of
 
 _BATCH_TOKENS = 512
+"""Logical batch = llama-server's default physical one: the finest per-batch curve it can report."""
 _POINTS = 4
 """Batches that a rung's prefill needs for a verdict."""
 

@@ -21,6 +21,7 @@ from gguf.constants import GGUF_DEFAULT_ALIGNMENT, GGUF_MAGIC, GGUF_VERSION
 
 from harness.errors import SetupError
 from harness.records.lines import ModelIdentity
+from harness.serving.shapes import inert
 
 Scalar = str | int | float | bool
 MetadataValue = Scalar | tuple[int | float | bool, ...]
@@ -105,7 +106,7 @@ def read_gguf(path: str | Path) -> GgufInfo:
     trained = metadata.get(f"{architecture}.context_length")
     return GgufInfo(
         architecture=architecture,
-        name=name if isinstance(name, str) and name else None,
+        name=inert(name, 120) if isinstance(name, str) and name else None,
         file_type=_file_type(metadata.get("general.file_type"), elements),
         parameters=elements.total(),
         tensor_bytes=None if None in sizes else sum(s for s in sizes if s is not None),

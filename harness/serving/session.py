@@ -44,8 +44,6 @@ from harness.serving.launch import (
 from harness.settings import API_KEY_VARIABLE, Settings
 
 _LONGEST_REQUEST_S = 7 * 24 * 3600
-"""Logical batch = llama-server's default physical one: the finest per-batch curve it can report."""
-
 _NAME_CHARS = 120
 SERVER_KEY = "LLAMA_API_KEY"  # the variable's name, not a key
 

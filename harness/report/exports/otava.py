@@ -39,7 +39,7 @@ def as_csv(points: Iterable[Point]) -> str:
             {
                 TIME: _utc(point.started_at),
                 "run_id": point.run_id,
-                "build": point.build,
+                "build": re.sub(r"^(?=[=+@-])", "'", point.build),  # no formula to a spreadsheet
             },
         )
         row[_column(point.metric, point.depth)] = f"{point.value:.6g}"

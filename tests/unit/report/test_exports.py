@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -164,6 +165,12 @@ def test_otava_gets_one_row_a_run_in_utc_and_every_direction() -> None:
     config = otava.as_config({"runs": points})
     assert "      ttft_2048:\n        direction: -1\n" in config
     assert "      prefill_131072:\n        direction: 1\n" in config
+
+
+def test_otava_s_cells_are_no_formulas() -> None:
+    points = [replace(p, build="=cmd|' /C calc'!A0") for p in points_of(whole_run(1))]
+    rows = list(csv.DictReader(io.StringIO(otava.as_csv(points))))
+    assert rows[0]["build"] == "'=cmd|' /C calc'!A0"
 
 
 def test_otava_cells_that_were_not_measured_are_empty() -> None:

@@ -115,6 +115,13 @@ def test_identity_is_a_readable_slug() -> None:
     assert (identity.parameters, identity.trained_ctx_tokens) == (info.parameters, 4_194_304)
 
 
+def test_a_name_with_escapes_is_cleaned_where_it_enters(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "m.gguf", name="good\x1b]0;owned\x07" + "x" * 500)
+    name = model_identity(read_gguf(path)).name
+    assert name.startswith("good\\x1b]0;owned\\x07xxx")
+    assert len(name) < 150
+
+
 def test_identity_does_not_repeat_the_architecture() -> None:
     info = GgufInfo("llama", "Llama 3.1 (8B)", None, 8_030_000_000, None, None, {}, "ab" * 32, 1)
     assert model_identity(info).identity == "llama-3.1-8b-8b-mixed-abababab"
