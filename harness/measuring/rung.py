@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.llamacpp.forecast import GENERATION_S
 from harness.measuring.asking import Answered, put
@@ -31,6 +31,10 @@ from harness.serving.log import newest_lines
 TimedSample = TypeVar("TimedSample", bound=Timed)
 
 
+_LISTS = tuple(name for name, field in Rung.model_fields.items() if field.default == ())
+"""What of a rung is a list, and grows while it is measured."""
+
+
 class RungDraft:
     """What has been measured of a rung so far, and the prompt its generation repeats send."""
 
@@ -55,11 +59,9 @@ class RungDraft:
     def again(cls, rung: Rung) -> "RungDraft":
         """A finished rung, to be added to."""
         draft = cls(rung.depth, rung.document_tokens, rung.sitting)
-        draft.prefills, draft.asks = list(rung.prefills), list(rung.asks)
-        draft.generations, draft.memory = list(rung.generations), list(rung.memory)
-        draft.numbers = list(rung.numbers)
-        draft.cold_ttft_ms, draft.notes = rung.cold_ttft_ms, list(rung.notes)
-        draft.log_counts = dict(rung.log_counts)
+        for name in _LISTS:
+            setattr(draft, name, list(getattr(rung, name)))
+        draft.cold_ttft_ms, draft.log_counts = rung.cold_ttft_ms, dict(rung.log_counts)
         draft._started_s -= rung.elapsed_s
         return draft
 
@@ -73,17 +75,13 @@ class RungDraft:
 
     def rung(self) -> Rung:
         """The record of what has been measured so far."""
+        lists: dict[str, Any] = {name: tuple(getattr(self, name)) for name in _LISTS}
         return Rung(
+            **lists,
             depth=self.depth,
             sitting=self.sitting,
             document_tokens=self.document_tokens,
-            prefills=tuple(self.prefills),
-            asks=tuple(self.asks),
-            generations=tuple(self.generations),
-            memory=tuple(self.memory),
-            numbers=tuple(self.numbers),
             cold_ttft_ms=self.cold_ttft_ms,
-            notes=tuple(self.notes),
             log_counts=self.log_counts,
             failure=self.failure,
             elapsed_s=self.elapsed_s,
