@@ -53,7 +53,7 @@ class Size:
         return self.held if held or (power and effect == -0.2 and noise <= 0.03) else self.changed
 
 
-FULL = Size(unchanged=200, changed=40, held=300)
+FULL = Size(unchanged=150, changed=30, held=200)
 QUICK = Size(unchanged=12, changed=4, held=4)
 
 

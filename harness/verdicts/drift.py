@@ -147,8 +147,9 @@ def drifts_of(record: RunRecord, depth: int, bands: Mapping[str, float]) -> tupl
 def stepped(record: RunRecord, depth: int, bands: Mapping[str, float]) -> tuple[Drift, ...]:
     """Where a rung's generation repeats changed level among themselves, the largest such step.
 
-    A server that got slower is so from the first repeat on; what changes in their midst passed by,
-    or began then. All places are looked at, so each at a part of the level.
+    A server that got slower is so from the first repeat on; what changes in their midst by
+    more than the band passed by, or began then. All places are looked at, so each at a part of the
+    level.
     """
     rung = record.rung(depth)
     told = rung.generations if rung is not None else ()
@@ -161,7 +162,7 @@ def stepped(record: RunRecord, depth: int, bands: Mapping[str, float]) -> tuple[
         if not isinstance(ratio, Unjudgeable):
             numbers = (ratio.ratio, ratio.low, ratio.high, confidence)
             found.append(_drift(*numbers, bands[GENERATION.name], len(rates)))
-    moved = [drift for drift in found if drift.state == "drifted"]
+    moved = [d for d in found if d.state == "drifted" and abs(d.share) > bands[GENERATION.name]]
     what = f"generation at {depth}"
     return tuple(
         replace(drift, what=what, over="its own repeats")
