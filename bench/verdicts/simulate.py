@@ -21,6 +21,12 @@ class Tally:
     runs: int = 0
     alarms: int = 0
 
+    def add(self, other: "Tally") -> None:
+        """Count what another counted, too."""
+        self.outcomes.update(other.outcomes)
+        self.runs += other.runs
+        self.alarms += other.alarms
+
     def share(self, outcome: str) -> float:
         """Share of the cells with that outcome."""
         return self.outcomes[outcome] / sum(self.outcomes.values())

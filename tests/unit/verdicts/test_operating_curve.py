@@ -1,12 +1,15 @@
 """The operating curve in small: the promises that a change of the statistics must not break."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from bench.verdicts import tables
 from bench.verdicts.noise import recorded_residuals
 from bench.verdicts.simulate import Tally, judged_runs
-from bench.verdicts.tables import BEGIN, END, SCENES, UNTOLD, write_between
+from bench.verdicts.tables import BEGIN, END, SCENES, UNTOLD, Job, write_between
 from bench.verdicts.world import World
 
 CALM = World(noise=0.03)
@@ -40,6 +43,26 @@ def test_answers_that_are_lost_are_seen_and_those_of_a_weak_model_are_no_loss() 
 
 def test_what_nothing_on_record_shows_is_counted_beside_the_targets() -> None:
     assert all(not world.told for _, world in UNTOLD)
+
+
+@pytest.mark.parametrize(("later", "alarms", "misses"), [(0, "2 of 750", 0), (20, "22 of 750", 4)])
+def test_what_seems_to_miss_a_target_is_counted_longer_and_all_of_it_decides(
+    monkeypatch: pytest.MonkeyPatch, later: int, alarms: str, misses: int
+) -> None:
+    def counted(jobs: Sequence[Job], processes: int) -> list[Tally]:
+        return [
+            Tally(
+                outcomes=Counter(PASS=0 if job.effect else 6, INCONCLUSIVE=6 if job.effect else 0),
+                runs=job.runs,
+                alarms=0 if job.effect else 2 if job.runs == 150 else later,
+            )
+            for job in jobs
+        ]
+
+    monkeypatch.setattr(tables, "run_all", counted)
+    table, missed = tables.scene("another", CALM, tables.FULL, 1)
+    assert alarms in table
+    assert len(missed) == misses, missed
 
 
 def test_recorded_noise_has_spread_1_and_its_own_shape() -> None:
