@@ -105,8 +105,9 @@ def _refuse(found: "Update", *, reason: str | None, force: bool) -> None:
             "know better"
         )
     if found.worse and not reason:
+        cells = "1 cell" if len(found.worse) == 1 else f"{len(found.worse)} cells"
         fail(
-            f"not accepted: {len(found.worse)} cells would get worse: {'; '.join(found.worse)}; "
+            f"not accepted: {cells} would get worse: {'; '.join(found.worse)}; "
             "if that is meant, repeat with --reason TEXT, which is kept in the baseline file"
         )
 
