@@ -26,7 +26,7 @@ EMBEDDED = "embedded"
 """How the embedded server is called where a binary or profile may stand."""
 
 
-class _Bisectable(click.Command):
+class Bisectable(click.Command):
     """Ends with 125 whatever goes wrong, so that `git bisect run` skips instead of blaming."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -48,7 +48,7 @@ class _Bisectable(click.Command):
             _cannot_tell("this is a fault of the harness; please report the lines above")
 
 
-@click.command(cls=_Bisectable)
+@click.command(cls=Bisectable)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @taken("profile", "ctx_tokens", "depths", "model", "server_args", "repeats", "band")
@@ -99,13 +99,13 @@ def compare(
     Exit code: 0 B is no worse, 1 it is worse beyond the band, 125 it cannot be told; the codes of
     `git bisect run`.
     """
-    arms: dict[Side, Settings] = {"A": _arm(a, options), "B": _arm(b, options)}
+    arms: dict[Side, Settings] = {"A": arm_named(a, options), "B": arm_named(b, options)}
     folder = arms["A"].results / "compare" / new_run_id(arms["A"].results / "compare")
     check_writable(folder)
     comparison = Comparison(
         arms,
         folder,
-        _Console(),
+        Console(),
         short_tokens=tokens(short, "--short"),
         metrics=metrics or tuple(METRICS),
         allow_differences=allow_differences,
@@ -141,7 +141,7 @@ def _names(a: str, b: str) -> tuple[str, str]:
     return (left[-1], right[-1]) if left and right else ("A", "B")
 
 
-def _arm(what: str, options: dict[str, object]) -> Settings:
+def arm_named(what: str, options: dict[str, object]) -> Settings:
     """Settings of an arm by what it was called."""
     if what.startswith(("http://", "https://")):
         return settings_for(options, {"server_url": what})
@@ -166,7 +166,7 @@ def _arm(what: str, options: dict[str, object]) -> Settings:
         ) from error
 
 
-class _Console:
+class Console:
     """What is told while it runs, on standard error; what every visit says again, once."""
 
     def __init__(self) -> None:

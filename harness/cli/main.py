@@ -24,6 +24,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Several runs": {
         "compare": "Measure two servers interleaved: is B slower than A?",
+        "bisect": "The first bad build between a good one and a bad one.",
         "night": "Measure profiles of harness.toml one after another.",
     },
     "Files": {

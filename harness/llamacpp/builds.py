@@ -118,3 +118,15 @@ def asset_for(
         if found == backend or found.startswith(f"{backend}-"):
             return name, tuple(fitting)
     return None, tuple(fitting)
+
+
+def tag_of(spec: Spec) -> str | None:
+    """What llama.cpp's repository calls a build: a tag or commit; `None` where it is not known.
+
+    Wheels have the number of the build in their version: 2026.9.11063, 0.10434.0, 11434.0.0.
+    """
+    if spec.source != "wheel":
+        return spec.version if spec.pinned else None
+    numbers = order(spec.version)
+    number = max(numbers[1:] if numbers and 2000 <= numbers[0] < 2100 else numbers, default=0)
+    return f"b{number}" if number >= 1000 else None

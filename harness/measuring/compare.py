@@ -32,6 +32,14 @@ PLAN_FIELDS = (
 """Settings that say what is asked of a server; they cannot be what is compared."""
 
 
+class ArmError(SetupError):
+    """An arm cannot be measured: `side` says which."""
+
+    def __init__(self, side: Side, message: str) -> None:
+        super().__init__(message)
+        self.side = side
+
+
 class Comparison:
     """Two arms, their settings, and the visits made to them so far.
 
@@ -194,7 +202,11 @@ class Comparison:
 
     def _add(self, side: Side, block: int, deepest: int, *, warm_up: bool = False) -> None:
         since_s = time.perf_counter()
-        self.visits.append(Visit(side, block, self._visit(side, deepest), warm_up))
+        try:
+            record = self._visit(side, deepest)
+        except SetupError as error:
+            raise ArmError(side, str(error)) from error
+        self.visits.append(Visit(side, block, record, warm_up))
         self._took_s[deepest] = time.perf_counter() - since_s
         self._refuse_unlike_devices()
 

@@ -142,7 +142,10 @@ def _params(options: dict[str, Any]) -> Any:
     }
     for target, value in options.items():
         if target == "host":
-            params.hostnames = [value]
+            if hasattr(params, "hostnames"):
+                params.hostnames = [value]
+            else:  # wheels before 2026.10
+                params.hostname = value
         elif target == "timeout":
             params.timeout_read = params.timeout_write = value
         elif target == "rope_scale":
