@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.quantities import depth_label
+from harness.records.metrics import Metric
 from harness.records.outcomes import OUTCOMES
 from harness.report.quantities import amount, change, interval
 from harness.report.text import inert, plain_table, rendered
@@ -80,7 +81,7 @@ def answer(compared: Compared, a: str, b: str) -> str:
 def _moved(cell: CellVerdict) -> str:
     """Such as `generation at 1K 3.9 × slower (488 tok/s, now 125 tok/s)`."""
     before, after = cell.baseline, cell.measured
-    where = f"{cell.metric.label} at {cell.depth}"
+    where = f"{cell.metric.label} at {depth_label(cell.depth)}"
     if not before or not after:
         return where
     ratio = max(before, after) / min(before, after)
@@ -102,6 +103,11 @@ def _reasons(compared: Compared) -> Iterator[tuple[str, str]]:
             )
 
 
+def _bare(metric: Metric, amount: str) -> str:
+    """An amount without its metric's unit; a share of answers stays one."""
+    return amount.removesuffix(" right" if metric.kind == "score" else f" {metric.unit}")
+
+
 def _table(compared: Compared, *, narrow: bool) -> Table:
     """One row a cell; without units and the change itself where the terminal is `narrow`."""
     table = plain_table()
@@ -117,7 +123,7 @@ def _table(compared: Compared, *, narrow: bool) -> Table:
         table.add_row(
             depth_label(cell.depth) if cell.depth != last else "",
             cell.metric.label,
-            *(value.split()[0] if narrow else value for value in values),
+            *(_bare(cell.metric, value) if narrow else value for value in values),
             *(() if narrow else (change(cell),)),
             interval(cell),
             Text(cell.outcome, style=OUTCOMES[cell.outcome].style),

@@ -256,7 +256,10 @@ def _decided(
     band: float,
     disturbed: bool,
 ) -> tuple[Decision, Estimate | Unjudgeable, str | None]:
-    """By the blocks' contrasts; a prefill that has but one block, by its batches."""
+    """By the blocks' contrasts; a prefill that has but one block, by its batches.
+
+    The question is whether B is worse: noise on its better side leaves nothing open.
+    """
     whole = [visit for visit in blocks if visit[0] and visit[1]]
     if metric is PREFILL and len(whole) == 1 and not disturbed:
         found = _by_batches(visits, depth, band)
@@ -266,7 +269,17 @@ def _decided(
     if isinstance(estimate, Unjudgeable):
         return "UNDECIDED", estimate, None
     decision = decide(estimate, band=band, direction=metric.direction, min_effect=metric.min_effect)
+    if decision == "UNDECIDED" and _no_worse(metric, estimate, band):
+        return "PASS", estimate, "no worse; its noise hides whether it is better"
     return decision, estimate, None
+
+
+def _no_worse(metric: Metric, estimate: Estimate, band: float) -> bool:
+    """Whether the whole interval lies short of the band's worse edge: a test of non-inferiority."""
+    band = max(band, metric.min_effect / estimate.baseline)
+    if metric.direction == "higher":
+        return estimate.low >= 1.0 - band
+    return estimate.high <= 1.0 + band
 
 
 def _by_batches(

@@ -26,7 +26,7 @@ def measured(tok_s: float, *, depth: int = 8192, kv_bytes: int = 25_690_112) -> 
 @pytest.mark.parametrize(
     ("now", "says"),
     [
-        (256.0, "new is worse than old: generation at 8192 3.9 × slower (1,000 tok/s, then 256"),
+        (256.0, "new is worse than old: generation at 8K 3.9 × slower (1,000 tok/s, then 256"),
         (1000.0, "new is no worse than old"),
     ],
 )

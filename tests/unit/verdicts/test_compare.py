@@ -168,6 +168,7 @@ def abba(rate_a: float, rate_b: float, *, b_control: bool = True) -> list[Visit]
         (100.0, "PASS", 0),
         (150.0, "IMPROVED", 0),
         (90.5, "INCONCLUSIVE", 125),
+        (109.5, "PASS", 0),  # whether it is better is open, that it is no worse is not
     ],
 )
 def test_outcomes_are_exit_codes_of_git_bisect(rate_b: float, outcome: str, code: int) -> None:
