@@ -6,6 +6,24 @@ import pytest
 
 pytest_plugins = ["harness.plugin"]
 ROOT = Path(__file__).parent
+WORKERS = 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """A plain `pytest`, the project's whole suite, runs in two processes; all else in one.
+
+    `-n 0` says otherwise; so do a path, `-m` and `-k`.
+    """
+    whole = (
+        config.args_source is config.ArgsSource.TESTPATHS
+        and config.option.markexpr == "not long and not slow"
+        and not config.option.keyword
+        and not config.option.usepdb
+    )
+    if whole and config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
+        config.option.numprocesses = WORKERS
+        config.option.dist = "loadfile"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

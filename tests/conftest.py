@@ -10,8 +10,12 @@ LOCK_VARIABLE = "HARNESS_LOCK_FILE"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A lock and a folder of notes for this session, unless it measures (`-m long`)."""
-    if "not long" in config.option.markexpr and LOCK_VARIABLE not in os.environ:
+    """A lock and a folder of notes for this process, unless it measures (`-m long`).
+
+    A worker of pytest-xdist inherits its session's and takes another of its own.
+    """
+    worker = hasattr(config, "workerinput")
+    if "not long" in config.option.markexpr and (worker or LOCK_VARIABLE not in os.environ):
         folder = tempfile.TemporaryDirectory(prefix="longctx-tests-", ignore_cleanup_errors=True)
         os.environ[LOCK_VARIABLE] = str(Path(folder.name, "machine.lock"))
         config.add_cleanup(folder.cleanup)

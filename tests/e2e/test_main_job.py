@@ -20,7 +20,7 @@ from harness.serving.launch import free_port
 from tests.e2e.conftest import Bench, embedded_argv, new_bench, servers_of
 
 SMALL = (
-    *("-m", "long", "--ctx", "4096", "--depths", "2048,4096"),
+    *("-m", "long", "--ctx", "2048", "--depths", "1024,2048"),
     *("--repeats", "3", "--remeasure", "0"),
 )
 
@@ -50,7 +50,7 @@ def test_a_first_run_measures_every_rung_and_names_the_next_step(
     record = two_runs.records()[0]
     assert record.footer is not None
     assert record.footer.complete
-    assert [r.depth for r in record.rungs] == [2048, 4096]
+    assert [r.depth for r in record.rungs] == [1024, 2048]
     assert {c.position for c in record.controls} == {"before", "after"}
     for rung in record.rungs:
         samples = samples_of(rung, contended=True)
@@ -78,15 +78,15 @@ def test_each_rung_reads_only_what_is_new(two_runs: Bench) -> None:
         assert ask.new_tokens is not None
         assert 0.8 * ask.planned_new_tokens <= ask.new_tokens <= ask.planned_new_tokens
     ladder = sum(r.prefills[-1].new_tokens for r in record.rungs)
-    assert ladder <= 0.9 * 4096
-    assert prefilled_tokens(record) <= 2 * 4096
+    assert ladder <= 0.9 * 2048
+    assert prefilled_tokens(record) <= 3 * 2048
 
 
 def test_a_selection_climbs_no_further_than_it_needs(bench: Bench) -> None:
-    done = bench.pytest(*SMALL, "-k", "test_retrieval and 2048")
+    done = bench.pytest(*SMALL, "-k", "test_retrieval and 1024")
     assert done.code == 0, done.text
     (record,) = bench.records()
-    assert [r.depth for r in record.rungs] == [2048]
+    assert [r.depth for r in record.rungs] == [1024]
     (head,) = [line for line in done.text.splitlines() if line.strip().startswith("depth")]
     assert head.split() == ["depth", "retrieval"]  # nobody asked for a speed
 
@@ -153,7 +153,7 @@ def test_a_wrong_rope_base_fails_the_answers_and_speed_is_not_judged(bench: Benc
 
 def test_ci_is_strict_and_a_console_without_utf8_gets_its_output(bench: Bench) -> None:
     env = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp932", "CI": "true"}
-    done = bench.pytest(*SMALL, "-q", "-k", "2048", env=env)
+    done = bench.pytest(*SMALL, "-q", "-k", "1024", env=env)
     assert done.code == 1, done.text
     assert "NO_BASELINE" in done.text
     assert "INTERNALERROR" not in done.text
@@ -163,7 +163,7 @@ def test_ci_is_strict_and_a_console_without_utf8_gets_its_output(bench: Bench) -
 def test_a_server_started_by_hand_is_measured_alike(bench: Bench) -> None:
     port = free_port()
     server = bench.start(
-        *embedded_argv(port, "-c", "4096", "-np", "1", "--cache-ram", "0", "-b", "512")[1:]
+        *embedded_argv(port, "-c", "2048", "-np", "1", "--cache-ram", "0", "-b", "512")[1:]
     )
     try:
         _wait_for(port, server)
@@ -176,10 +176,10 @@ def test_a_server_started_by_hand_is_measured_alike(bench: Bench) -> None:
         assert samples_of(record.rungs[0]).memory_gib
         assert server.poll() is None
         too_far = bench.pytest(
-            "-m", "long", "--ctx", "8192", "--server-url", f"http://127.0.0.1:{port}"
+            "-m", "long", "--ctx", "4096", "--server-url", f"http://127.0.0.1:{port}"
         )
         assert too_far.code == 4
-        assert "the server's context is 4096 tokens" in too_far.text
+        assert "the server's context is 2048 tokens" in too_far.text
         assert len(bench.records()) == 1
     finally:
         server.kill()
@@ -200,8 +200,8 @@ def _wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX")
 def test_a_killed_run_leaves_no_server_and_a_readable_record(bench: Bench) -> None:
     run = bench.start(
-        *("-m", "pytest", "-p", "no:cacheprovider", "-m", "long", "--ctx", "32768"),
-        *("--server-args", "-t 1"),
+        *("-m", "pytest", "-p", "no:cacheprovider", "-m", "long", "--ctx", "16384"),
+        *("--depths", "1024,16384", "--server-args", "-t 1"),
     )
     try:
         deadline = time.monotonic() + 120
@@ -217,7 +217,7 @@ def test_a_killed_run_leaves_no_server_and_a_readable_record(bench: Bench) -> No
         pass
     assert servers_of(bench.root) == []
     (record,) = bench.records()
-    assert record.rungs[0].depth == 2048
+    assert record.rungs[0].depth == 1024
     assert record.footer is None
 
 
