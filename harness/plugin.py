@@ -307,7 +307,7 @@ def pytest_terminal_summary(
         "color": writer.hasmarkup,
         "encoding": encoding,
     }
-    terminalreporter.section(f"long-context {f'matrix {matrix}' if matrix else 'summary'}")
+    terminalreporter.write_sep("=", f"long-context {f'matrix {matrix}' if matrix else 'summary'}")
     if matrix:
         terminalreporter.write(matrix_summary(results, **shown))
     for run in () if matrix else runs:

@@ -89,8 +89,8 @@ def test_an_unknown_server_is_measured_by_the_client_and_its_caching_told_from_t
     bench: Bench, tmp_path: Path, flags: tuple[str, ...], kept: bool
 ) -> None:
     with other_server(tmp_path, *flags) as url:
-        short = ("--ctx=1024", "--repeats=3", "--generate-tokens=16", "--remeasure=0")
-        done = bench.pytest("-m", "long", *short, f"--server-url={url}")
+        short = ("--ctx=1024", "--repeats=3", "--generate-tokens=128", "--remeasure=0")
+        done = bench.pytest("-m", "long", "-v", *short, f"--server-url={url}")
     assert done.code == 0, done.text
     said = " ".join(done.text.split())
     assert "missing: prefill by batch, proof of what was reused" in said

@@ -1,5 +1,6 @@
 """One measured and judged run of the real campaign against the fake server."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.faults.fake_server import FakeServer
 
 CTX = 4096
 DEPTHS = (2048, CTX)
+BASELINES_VARIABLE = "FAULT_TABLE_BASELINES"
 API_KEY = "sk-fault-table-secret"
 
 
@@ -134,17 +136,24 @@ def _own_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def baselines(tmp_path_factory: pytest.TempPathFactory, _own_machine: None) -> Path:
-    """Two healthy runs, accepted."""
+    """Two healthy runs, accepted; made elsewhere if `BASELINES_VARIABLE` says where."""
+    if made := os.environ.get(BASELINES_VARIABLE):
+        return Path(made)
     root = tmp_path_factory.mktemp("baselines")
+    accept_two(root, tmp_path_factory.mktemp("runs"))
+    return root
+
+
+def accept_two(root: Path, folder: Path) -> None:
+    """Measure a healthy server twice and accept both runs into `root`."""
     records = []
     for name in ("first", "second"):
         with FakeServer() as server:
-            result = measure(server, tmp_path_factory.mktemp(name), root)
+            result = measure(server, folder / name, root)
         assert result.record is not None, result.refused
         records.append(result.record)
     runs = tuple(accepted(record, "2026-01-01T00:00:00", None) for record in records)
     write_baseline(root, Baseline(key=key_of(records[0].header), runs=runs))
-    return root
 
 
 @pytest.fixture

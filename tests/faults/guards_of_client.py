@@ -341,7 +341,7 @@ GUARDS = (
         'said = "the server failed"',
         (
             *("http-400", "http-404", "http-429", "http-500", "http-500-page", "error-200"),
-            *("error-of-odd-shape", "template-missing", "tokenize-missing"),
+            "error-of-odd-shape",
         ),
     ),
     Guard(

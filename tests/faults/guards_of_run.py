@@ -14,8 +14,8 @@ from tests.faults.guard import (
     SCRIPT,
     SERVERLOG,
     SESSION,
+    STATS,
     VERDICT,
-    WHOLE,
     Guard,
 )
 
@@ -169,9 +169,9 @@ GUARDS = (
     ),
     Guard(
         "slower is a regression",
-        WHOLE,
-        "decided = decide(cleaned, band=band, direction=direction)",
-        'decided = "PASS"',
+        STATS,
+        'return "REGRESSED"',
+        'return "PASS"',
         ("slower", "slower-at-depth"),
     ),
     Guard(

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.machine.lock import LOCK_VARIABLE
+from tests.faults.conftest import BASELINES_VARIABLE, accept_two
 from tests.faults.guard import Guard
 from tests.faults.guards import GUARDS
 from tests.faults.launched import LAUNCHED
@@ -39,6 +41,9 @@ def main(words: list[str]) -> int:
             shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("conftest.py", "pytest.ini"):
             shutil.copy(ROOT / name, copy / name)
+        os.environ[LOCK_VARIABLE] = str(Path(folder, "machine.lock"))
+        os.environ[BASELINES_VARIABLE] = str(Path(folder, "baselines"))
+        accept_two(Path(folder, "baselines"), Path(folder, "runs"))
         for guard in chosen:
             fault = survivors(guard, copy)
             bad += bool(fault)

@@ -42,6 +42,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
         STEP_SUMMARY: str(folder / "summary.md"),
         "HARNESS_LOCK_FILE": str(folder / "lock"),
         "PYTHONUTF8": "1",
+        "COLUMNS": "250",  # the answer unfolded, whatever disturbed it
     }
     with FakeServer(n_ctx=DEPTH) as server:
         done = subprocess.run(
@@ -107,6 +108,7 @@ def test_the_answer_is_one_sentence_wherever_it_stands(session: Session) -> None
     said = lines[-1]  # the last line of the session
     assert f"{DEPTH // 1024}K: prefill " in said or said.startswith("measured, too disturbed")
     assert lines[heading + 1] == said  # the first line of the summary
+    assert "" not in lines[heading:]
     page = unescape((session.folder / "out" / "page.html").read_text(encoding="utf-8"))
     assert f'<p class="answer"><strong>{said}</strong></p>' in page
     headings = [
