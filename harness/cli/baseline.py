@@ -1,7 +1,8 @@
 """`harness baseline`: accept, list, show, compare and prune what later runs are judged against."""
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,7 @@ def baseline_update(
     )
     say(_answer(found, old))
     _show_changes(found.changes, old is None)
-    for said in found.left_out:
+    for said in _gathered(found.left_out):
         say(f"stays out: {said}")
     _refuse(found, reason=reason, force=force)
     if dry_run:
@@ -110,6 +111,25 @@ def _refuse(found: "Update", *, reason: str | None, force: bool) -> None:
             f"not accepted: {cells} would get worse: {'; '.join(found.worse)}; "
             "if that is meant, repeat with --reason TEXT, which is kept in the baseline file"
         )
+
+
+def _gathered(left_out: Iterable[str]) -> Iterator[str]:
+    """One reason a run is one sentence, with all the numbers that it keeps out."""
+    groups: dict[tuple[str, str], list[re.Match[str]]] = {}
+    for said in left_out:
+        if found := re.fullmatch(r"(.+?) at (\d+) of run (\S+): (.+)", said):
+            groups.setdefault((found[3], found[4]), []).append(found)
+        else:
+            yield said
+    for (run, why), some in groups.items():
+        depths: dict[str, list[str]] = {}
+        for label, depth in ((m[1], m[2]) for m in some):
+            depths.setdefault(label, []).append(depth)
+        together: dict[str, list[str]] = {}
+        for label, at in depths.items():
+            together.setdefault(", ".join(at), []).append(label)
+        what = "; ".join(f"{', '.join(labels)} at {at}" for at, labels in together.items())
+        yield f"{what} of run {run}: {why}"
 
 
 def _answer(found: "Update", old: Baseline | None) -> str:

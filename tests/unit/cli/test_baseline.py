@@ -368,3 +368,26 @@ def test_a_run_of_another_key_is_shown_beside_the_nearest_baseline(repo: Path) -
         "nothing to compare with yet: label is new, in the nearest baseline not given "
         "against it, for information: worse: generation −50 % at 2K; 2K: 50.0 tok/s, was 100 "
     )
+
+
+def test_what_one_disturbance_keeps_out_is_one_line_a_run(repo: Path) -> None:
+    said = "contention: pip used 35 % of the CPU"
+    for run_id in ("20260101-000001-a", "20260101-000002-b"):
+        rungs = [
+            r.model_copy(
+                update={
+                    "generations": tuple(
+                        g.model_copy(update={"contention": said}) for g in r.generations
+                    )
+                }
+            )
+            for r in (rung(2048), rung(8192, start=1843))
+        ]
+        measured(repo, run_id, rungs)
+    lines = [
+        line
+        for line in harness("baseline", "update").output.splitlines()
+        if line.startswith("stays out: ") and "of run 20260101-000001-a" in line
+    ]
+    assert len(lines) == 1
+    assert lines[0].startswith("stays out: generation at 2048, 8192 of run 20260101-000001-a: ")
