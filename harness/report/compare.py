@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.quantities import depth_label
-from harness.records.metrics import Metric
+from harness.records.metrics import FIDELITY, Metric
 from harness.records.outcomes import OUTCOMES
 from harness.report.quantities import amount, change, interval
 from harness.report.text import inert, plain_table, rendered
@@ -82,6 +82,8 @@ def _moved(cell: CellVerdict) -> str:
     """Such as `generation at 1K 3.9 × slower (488 tok/s, now 125 tok/s)`."""
     before, after = cell.baseline, cell.measured
     where = f"{cell.metric.label} at {depth_label(cell.depth)}"
+    if cell.metric is FIDELITY and after is not None:
+        return f"{where} ({amount(FIDELITY, after)} apart, {amount(FIDELITY, before)} among alike)"
     if not before or not after:
         return where
     ratio = max(before, after) / min(before, after)

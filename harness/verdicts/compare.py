@@ -17,10 +17,11 @@ import numpy as np
 
 from harness.quantities import percent, share, span
 from harness.records.lines import RunRecord
-from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, SPEED, Metric
+from harness.records.metrics import FIDELITY, METRICS, PREFILL, RETRIEVAL, SPEED, Metric
 from harness.records.samples import Samples, disturbances, samples_of, values_of
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.curve import curve_estimate, decide_curve
+from harness.verdicts.fidelity import against, floor_of, looks_of
 from harness.verdicts.noise import PRIOR, location_share, moderate, pooled_spread, summarise
 from harness.verdicts.pace import changed_between
 from harness.verdicts.proportions import decide_proportion, proportion_estimate
@@ -104,6 +105,10 @@ def judge_arms(
         steady = [v for v in reached if v.block not in moved]
         for metric in wanted:
             counted = steady if metric.kind in SPEED else reached
+            if metric is FIDELITY:
+                if (numbers := _fidelity(reached, depth)) is not None:
+                    cells.append(numbers)
+                continue
             if metric is RETRIEVAL:
                 cell = _retrieval(reached, depth)
             elif {v.side for v in counted} == {"A", "B"}:
@@ -338,6 +343,19 @@ def _retrieval(visits: Sequence[Visit], depth: int) -> CellVerdict:
         return replace(cell, code="noise", message=f"{said}: not told apart")
     code = {"REGRESSED": "regressed", "IMPROVED": "improved"}.get(decision)
     return replace(cell, outcome=decision, code=code, message=said)
+
+
+def _fidelity(visits: Sequence[Visit], depth: int) -> CellVerdict | None:
+    """B's first look against A's; the floor is what either arm's looks do among themselves."""
+    looks = {
+        side: looks_of(r for v in visits if v.side == side and (r := v.record.rung(depth)))
+        for side in ("A", "B")
+    }
+    if not looks["A"] or not looks["B"]:
+        return None
+    floor = max(floor_of(looks["A"]), floor_of(looks["B"]))
+    cell = CellVerdict(depth, FIDELITY, "PASS", None, "")
+    return against(cell, looks["A"][0], looks["B"][0], floor, "A", ())
 
 
 def _right(visits: Sequence[Visit], depth: int, side: Side | str) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.fidelity import TOP, Numbers, Step
 from harness.records.lines import Failure, RunRecord
+from harness.verdicts.compare import NO_SLOWER, Compared, Visit, judge_arms
 from harness.verdicts.fidelity import MATTERS_NATS, apart, divergence
 from harness.verdicts.verdict import judge
 from tests.made import BANDS, record, rung
@@ -147,3 +148,23 @@ def test_without_accepted_numbers_there_is_no_baseline() -> None:
     assert cell(run(numbers(0.0)), None).outcome == "NO_BASELINE"
     without = Baseline(key=key_of(run().header), runs=(accepted(run(), "2026-01-02", None),))
     assert cell(run(numbers(0.0)), without).outcome == "NO_BASELINE"
+
+
+def arms(*sides: tuple[str, Numbers]) -> Compared:
+    visits = [Visit(side, n // 2, run(look)) for n, (side, look) in enumerate(sides)]
+    return judge_arms(visits, BANDS, ["fidelity"])
+
+
+def test_arms_are_compared_by_their_numbers_and_their_own_scatter_is_the_floor() -> None:
+    same, other = numbers(0.0), numbers(1.0)
+    (worse,) = arms(("A", same), ("B", other), ("B", other), ("A", same)).cells
+    assert worse.outcome == "REGRESSED"
+    assert "from A, floor 0" in worse.message
+    assert arms(("A", same), ("B", same)).exit_code == NO_SLOWER
+    noisy = [("A", numbers(0.5, 2)), ("B", numbers(0.5, 3)), ("A", numbers(0.5, 4))]
+    assert arms(*noisy).exit_code == NO_SLOWER
+
+
+def test_arms_without_numbers_leave_nothing_open() -> None:
+    none = Numbers(missing="no log-probabilities")
+    assert arms(("A", none), ("B", numbers(0.0))).cells == ()
