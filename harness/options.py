@@ -147,7 +147,10 @@ def taken(*names: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         for option in reversed([OPTIONS[name] for name in names]):
             text = f"{option.help[0].upper()}{option.help[1:]}."
-            more = click.option(option.flag, option.name, metavar=option.metavar, help=text)
+            kind: dict[str, Any] = {"metavar": option.metavar}
+            if option.metavar is None:
+                kind = {"is_flag": True, "default": None}
+            more = click.option(option.flag, option.name, help=text, **kind)
             command = more(command)
         return command
 

@@ -41,6 +41,9 @@ class Source(Protocol):
     def pin(self, spec: Spec) -> Spec:
         """The same by a version that means it tomorrow, too: of `latest`, the newest for here."""
 
+    def available(self, spec: Spec) -> Iterator[Spec]:
+        """Those of its kind that can be had here, newest first."""
+
     def between(self, good: Spec, bad: Spec) -> tuple[Spec, ...]:
         """From one to the other, both included."""
 
@@ -73,11 +76,17 @@ class Releases:
     def pin(self, spec: Spec) -> Spec:
         if spec.pinned:
             return spec
-        # the very newest may have no archive for this machine yet
-        for release in self._listed():
+        newest = next(self.available(spec), None)
+        if newest is None:
+            raise SetupError(
+                f"no release of {self._options.repository} has an archive for {_here()}"
+            )
+        return newest
+
+    def available(self, spec: Spec) -> Iterator[Spec]:
+        for release in self._listed():  # the very newest may have no archive for here yet
             if _archive(release, spec)[0] is not None:
-                return spec.at(str(release["tag_name"]))
-        raise SetupError(f"no release of {self._options.repository} has an archive for {_here()}")
+                yield spec.at(str(release["tag_name"]))
 
     def between(self, good: Spec, bad: Spec) -> tuple[Spec, ...]:
         low = min(order(good.version), order(bad.version))
@@ -212,7 +221,11 @@ class Wheels:
         return f"-cp{sys.version_info.major}{sys.version_info.minor}"
 
     def pin(self, spec: Spec) -> Spec:
-        return spec if spec.pinned else spec.at(max(self._versions(spec.project), key=order))
+        return spec if spec.pinned else next(self.available(spec))
+
+    def available(self, spec: Spec) -> Iterator[Spec]:
+        for version in sorted(self._versions(spec.project), key=order, reverse=True):
+            yield spec.at(version)
 
     def between(self, good: Spec, bad: Spec) -> tuple[Spec, ...]:
         return between(good, bad, self._versions(good.project))
@@ -240,7 +253,10 @@ class Wheels:
         asked = [sys.executable, "-m", "pip", "index", "versions", "--only-binary", ":all:"]
         said = _done([*asked, project], f"the versions of {project} cannot be listed")
         match = re.search(r"Available versions: (.+)", said)
-        return tuple(v for v in match[1].split(", ") if re.fullmatch(r"[\d.]+", v)) if match else ()
+        found = match[1].split(", ") if match else []
+        if not (versions := tuple(v for v in found if re.fullmatch(r"[\d.]+", v))):
+            raise SetupError(f"pip knows no released version of {project} for this interpreter")
+        return versions
 
 
 def _installer() -> list[str]:
@@ -283,6 +299,10 @@ class Checkout:
 
     def pin(self, spec: Spec) -> Spec:
         return spec.at(self._commit(spec.version if spec.pinned else "HEAD")[:_HASH])
+
+    def available(self, spec: Spec) -> Iterator[Spec]:
+        for commit in self._git("rev-list", "--first-parent", "-n1000", "HEAD").split():
+            yield spec.at(commit[:_HASH])
 
     def between(self, good: Spec, bad: Spec) -> tuple[Spec, ...]:
         first, last = self._commit(good.version), self._commit(bad.version)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from filelock import FileLock
@@ -108,12 +109,7 @@ def get(name: str, options: BuildSettings, *, offline: bool) -> Build:
 @lru_cache(maxsize=256)
 def pinned(name: str, options: BuildSettings, *, offline: bool) -> Spec:
     """What a name means now: `latest` is the newest its source has, offline the newest here."""
-    spec = parse(name)
-    if spec is None:
-        raise SetupError(
-            f"{name} is no name of a build; expected b11549, latest, {EMBEDDED_WHEEL}==VERSION, "
-            "wheel:NAME==VERSION or commit:REVISION"
-        )
+    spec = _spec(name)
     if not offline or spec.source == "commit":
         return source_of(spec, options).pin(spec)
     if spec.pinned:
@@ -123,6 +119,16 @@ def pinned(name: str, options: BuildSettings, *, offline: bool) -> Spec:
     if not alike:
         raise SetupError(f"{name}: no build of it is here, and --offline forbids to look for one")
     return max(alike, key=lambda s: order(s.version))
+
+
+def _spec(name: str) -> Spec:
+    spec = parse(name)
+    if spec is None:
+        raise SetupError(
+            f"{name} is no name of a build; expected b11549, latest, {EMBEDDED_WHEEL}==VERSION, "
+            "wheel:NAME==VERSION or commit:REVISION"
+        )
+    return spec
 
 
 def series(good: str, bad: str, options: BuildSettings, *, offline: bool) -> tuple[str, ...]:
@@ -143,6 +149,12 @@ def series(good: str, bad: str, options: BuildSettings, *, offline: bool) -> tup
         alike = [s.version for s in here if s is not None and s == first.at(s.version)]
         return tuple(s.name for s in between(first, last, alike))
     return tuple(spec.name for spec in source.between(first, last))
+
+
+def available(name: str, options: BuildSettings, most: int) -> tuple[str, ...]:
+    """Names of the newest builds of a name's kind that its source has for this machine."""
+    spec = _spec(name)
+    return tuple(one.name for one in islice(source_of(spec, options).available(spec), most))
 
 
 def installed(options: BuildSettings) -> list[Build]:
