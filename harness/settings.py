@@ -104,6 +104,7 @@ class Settings(BaseModel):
     server_bin: str | None = None
     embedded: bool = False
     builds: BuildSettings = BuildSettings()
+    follow: Literal["latest"] | None = None
     offline: bool = False
     server_args: tuple[str, ...] = ()
     model: str | None = None

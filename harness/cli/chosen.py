@@ -27,6 +27,27 @@ def settings_for(
     return load(options, project_root(Path.cwd()), arm=arm)
 
 
+def builds_ahead(settings: Settings, profile: str, since: str | None = None) -> tuple[str, ...]:
+    """Builds from the profile's own (or `since`) to the newest, where it follows; else none.
+
+    Raises:
+        SetupError: it follows, but its `server_bin` is no name of a build, or nothing answers.
+    """
+    from harness.llamacpp.builds import LATEST, parse
+    from harness.serving.builds import series
+
+    if settings.follow is None:
+        return ()
+    own = parse(settings.server_bin or "")
+    if own is None:
+        raise SetupError(
+            f'profile {profile} has follow = "latest", but its server_bin is '
+            f"{settings.server_bin or 'not given'}; name the accepted build there, such as b11549"
+        )
+    options, offline = settings.builds, settings.offline
+    return series(since or own.name, own.at(LATEST).name, options, offline=offline)
+
+
 def run_named(name: str | None, settings: Settings) -> RunRecord:
     """The run of that id, part of an id or file; the newest without a name.
 

@@ -1,12 +1,13 @@
 """`harness night`: several profiles one after another, to be killed and started again at will."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
 
-from harness.cli.chosen import settings_for
-from harness.cli.night_run import Plan, run_night
+from harness.cli.chosen import builds_ahead, settings_for
+from harness.cli.night_run import Plan, all_nights, run_night
 from harness.cli.output import say
 from harness.errors import SetupError
 from harness.llamacpp.command_line import split_arguments
@@ -29,11 +30,17 @@ LEAST_WAIT_S = 60.0
 @click.option(
     "--hours", type=float, help="Stop after so long; the same night goes on when started again."
 )
+@click.option(
+    "--since",
+    metavar="BUILD",
+    help="Measure nothing: name the builds since BUILD that no night compared.",
+)
 @click.option("--pytest-args", default="", help="More arguments for every pytest, as one string.")
 def night(
     profiles: tuple[str, ...],
     name: str | None,
     hours: float | None,
+    since: str | None,
     pytest_args: str,
     **options: object,
 ) -> None:
@@ -41,7 +48,8 @@ def night(
 
     Each is `pytest -m long --profile PROFILE` in a process of its own. What was cut short is gone
     on with, also from an earlier night; what was measured already in this night is not measured
-    again. Everything is in RESULTS/nights/NAME.
+    again. Everything is in RESULTS/nights/NAME. A profile with `follow = "latest"` is first
+    compared with the newest build, then measured with it.
 
     Exit code: 0 nothing bad, 1 something failed, 3 a profile measured nothing, 2 not finished.
     """
@@ -59,6 +67,9 @@ def night(
     if hours is not None and hours <= 0:
         raise SetupError(f"--hours {hours:g}: expected a number above 0")
     settings = settings_for(options)
+    if since is not None:
+        _tell_skipped(chosen, since, settings.results)
+        return
     plan = Plan(
         name=file_name(name or f"{datetime.now() - _BEGINS_AT_NOON:%Y-%m-%d}"),
         root=root,
@@ -71,3 +82,17 @@ def night(
     )
     sigterm.as_ctrl_c()
     raise SystemExit(run_night(plan, say))
+
+
+def _tell_skipped(profiles: Sequence[str], since: str, results: Path) -> None:
+    compared = {f.newest for books in all_nights(results) for f in books.followed}
+    for profile in profiles:
+        ahead = builds_ahead(settings_for({"profile": profile}), profile, since)[1:]
+        skipped = [name for name in ahead if name not in compared]
+        if not ahead:
+            say(f"{profile}: nothing newer than {since}, or it does not follow")
+        else:
+            said = f": {', '.join(skipped)}" if skipped else ""
+            say(
+                f"{profile}: {len(skipped)} of {len(ahead)} builds since {since} not compared{said}"
+            )

@@ -4,27 +4,26 @@ However the night ends, its children end with it (they run under the supervisor 
 under, too), and whatever was measured is on disk. The same night started again goes on.
 """
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from harness.cli.chosen import judged, settings_for
+from harness.cli.chosen import builds_ahead, judged, settings_for
+from harness.cli.night_child import Say, ended, over
 from harness.errors import HarnessError, SetupError, StoreError
 from harness.records.files import list_runs, now, read_run, replace_whole
 from harness.records.lines import RunRecord
 from harness.records.night import (
     TRIES,
     Attempt,
+    Followed,
     Night,
     Result,
     exit_code,
@@ -38,10 +37,6 @@ from harness.verdicts.judged import Judged
 
 FOLDER = "nights"
 BOOKS = "night.json"
-_LOOK_EVERY_S = 0.2
-_END_WITHIN_S = 60.0
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +101,9 @@ def _run(plan: Plan, say: Say, environ: Mapping[str, str]) -> int:
     try:
         for profile in plan.profiles:
             tries = 0
-            while night.to_do(profile, tries) and tries < TRIES and not _over(until_s):
+            while night.to_do(profile, tries) and tries < TRIES and not over(until_s):
                 tries += 1
+                night = _follow_builds(plan, night, profile, until_s, say, environ)
                 night = _measure(plan, night, profile, until_s, say, environ)
             if tries == 0 and not night.to_do(profile, tries):
                 say(f"{profile}: measured already in this night (--name NAME begins another)")
@@ -154,15 +150,19 @@ def _keep(plan: Plan, night: Night) -> Night:
     return night
 
 
-def _nights(plan: Plan) -> list[Night]:
+def all_nights(results: Path) -> list[Night]:
     """All nights of these results, oldest first; unreadable books are passed over."""
     found = []
-    for path in (plan.results / FOLDER).glob(f"*/{BOOKS}"):
+    for path in (results / FOLDER).glob(f"*/{BOOKS}"):
         try:
             found.append(_read(path))
         except StoreError:
             continue
     return sorted(found, key=lambda night: night.started_at)
+
+
+def _others(plan: Plan) -> list[Night]:
+    return [night for night in all_nights(plan.results) if night.name != plan.name]
 
 
 # -- one profile ----------------------------------------------------------------------------
@@ -176,22 +176,74 @@ def _measure(
     say: Say,
     environ: Mapping[str, str],
 ) -> Night:
-    resume = to_be_resumed([n for n in _nights(plan) if n.name != plan.name] + [night], profile)
+    resume = to_be_resumed([*_others(plan), night], profile)
     night = _keep(plan, night.begun(Attempt(profile=profile, started_at=now(), resumed=resume)))
     log = plan.file(profile, ".log")
     before = written_at(plan.results)
     say(f"{profile}: {'going on' if resume else 'measuring'}, log {log}")
     code: int | None = None
     try:
-        with _supervised(_command(plan, profile, resume), log, plan.root, environ) as child:
-            _follow(child, log, until_s, say)
-            code = _exit_code(child)
+        command = [*_command(plan, profile, resume), *_build(night, profile)]
+        code = ended(command, log, plan.root, until_s, say, environ)
     finally:
         record = measured_since(plan.results, profile, before)
         run_id = record.header.run_id if record is not None else None
         night = _keep(plan, night.ended(now(), code, run_id))
     say(f"{profile}: pytest ended with {'nothing: it was cut short' if code is None else code}")
     return night
+
+
+def _follow_builds(
+    plan: Plan,
+    night: Night,
+    profile: str,
+    until_s: float | None,
+    say: Say,
+    environ: Mapping[str, str],
+) -> Night:
+    """Compare a profile's build with a newer one, once a night; a night gone on with keeps its own.
+
+    What cannot be had is said, and the accepted build measured.
+    """
+    if night.followed_by(profile) is not None:
+        return night
+    others = _others(plan)
+    earlier = next((n for n in reversed(others) if n.last(profile)), None)
+    begun = earlier.followed_by(profile) if earlier is not None else None
+    if begun is not None and to_be_resumed([*others, night], profile):
+        return _keep(plan, night.model_copy(update={"followed": (*night.followed, begun)}))
+    try:
+        ahead = builds_ahead(settings_for({"profile": profile}), profile)
+    except HarnessError as error:
+        say(f"{profile}: no newer build is looked at: {error}")
+        return night
+    if len(ahead) < 2:
+        return night
+    accepted, *passed_over, newest = ahead
+    say(f"{profile}: {newest} is newer than {accepted}; comparing")
+    command = [
+        *(sys.executable, "-m", "harness", "compare", accepted, newest),
+        *(f"--profile={profile}", f"--results={plan.results}"),
+    ]
+    log = plan.file(profile, ".compare.log")
+    code = ended(command, log, plan.root, until_s, say, environ)
+    if code is None:
+        return night
+    followed = Followed(
+        profile=profile,
+        accepted=accepted,
+        newest=newest,
+        passed_over=tuple(passed_over),
+        said=last_words(log).removeprefix("harness: "),
+        exit_code=code,
+    )
+    say(f"{profile}: {followed.sentence}")
+    return _keep(plan, night.model_copy(update={"followed": (*night.followed, followed)}))
+
+
+def _build(night: Night, profile: str) -> list[str]:
+    followed = night.followed_by(profile)
+    return [] if followed is None else [f"--server-bin={followed.newest}"]
 
 
 def _command(plan: Plan, profile: str, resume: bool) -> list[str]:
@@ -204,72 +256,6 @@ def _command(plan: Plan, profile: str, resume: bool) -> list[str]:
     ]
     argv += [f"--baselines={plan.baselines}"] if plan.baselines is not None else []
     return [*argv, *(["--resume"] if resume else []), *plan.arguments]
-
-
-@contextmanager
-def _supervised(
-    command: Sequence[str], log: Path, root: Path, environ: Mapping[str, str]
-) -> "Iterator[subprocess.Popen[bytes]]":
-    """A child whose whole tree is stopped when this block, or this process, ends."""
-    supervisor = [sys.executable, "-m", "harness.serving.supervise", "--log", str(log), "--"]
-    own = {k: v for k, v in environ.items() if k != STEP_SUMMARY}
-    child = subprocess.Popen(  # noqa: S603 - our own command
-        [*supervisor, *command],
-        cwd=root,
-        env={**own, "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        yield child
-    finally:
-        if child.stdin is not None and not child.stdin.closed:
-            child.stdin.close()
-        child.wait(timeout=_END_WITHIN_S)
-        if child.stdout is not None:
-            child.stdout.close()
-
-
-def _follow(child: "subprocess.Popen[bytes]", log: Path, until_s: float | None, say: Say) -> None:
-    """Say what the child writes until it ends or its time is over."""
-    at = log.stat().st_size if log.is_file() else 0
-    running = True
-    while running:
-        running = child.poll() is None and not _over(until_s)
-        at = _say_from(log, at, say)
-        if running:
-            time.sleep(_LOOK_EVERY_S)
-    if child.poll() is None and child.stdin is not None:
-        say("the night's time is over: stopping; what was measured is kept")
-        child.stdin.close()
-        child.wait(timeout=_END_WITHIN_S)
-        _say_from(log, at, say)
-
-
-def _say_from(log: Path, at: int, say: Say) -> int:
-    if not log.is_file():
-        return at
-    with log.open("rb") as file:
-        file.seek(at)
-        whole, newline, _ = file.read().rpartition(b"\n")
-    if not newline:
-        return at
-    for line in whole.decode("utf-8", "replace").splitlines():
-        say(f"  {line}")
-    return at + len(whole) + 1
-
-
-def _exit_code(child: "subprocess.Popen[bytes]") -> int | None:
-    """The child's code; `None` if it was stopped, or the supervisor told nothing."""
-    assert child.stdout is not None
-    for line in reversed(child.stdout.read().splitlines()):
-        try:
-            told = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(told, dict) and isinstance(told.get("exit"), int):
-            return None if told.get("stopped") else int(told["exit"])
-    return None
 
 
 def written_at(results: Path) -> dict[Path, tuple[int, int]]:
@@ -308,6 +294,8 @@ def _results(plan: Plan, night: Night) -> tuple[list[Result], dict[str, Judged]]
             runs[profile] = run
         elif not said:
             said = last_words(plan.file(profile, ".log"))
+        if (followed := night.followed_by(profile)) is not None:
+            said = f"{followed.sentence}. {said}" if said else followed.sentence
         results.append(
             Result(
                 profile=profile,
@@ -378,7 +366,3 @@ def _copy_record(plan: Plan, record: RunRecord) -> None:
         source = plan.results / "logs" / Path(name).name
         if source.is_file():
             shutil.copy2(source, plan.folder)
-
-
-def _over(until_s: float | None) -> bool:
-    return until_s is not None and time.monotonic() >= until_s

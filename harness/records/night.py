@@ -41,6 +41,23 @@ class Attempt(Strict):
         return not ended
 
 
+class Followed(Strict):
+    """A newer build that a profile was compared with; `passed_over` lie between the two."""
+
+    profile: str
+    accepted: str
+    newest: str
+    passed_over: tuple[str, ...] = ()
+    said: str
+    exit_code: int | None
+
+    @property
+    def sentence(self) -> str:
+        """What the comparison said, and how to look between."""
+        step = f"; `harness bisect {self.accepted} {self.newest} --profile {self.profile}`"
+        return self.said + (step if self.exit_code == 1 and self.passed_over else "")
+
+
 class Night(Strict):
     """The books of one night."""
 
@@ -48,10 +65,15 @@ class Night(Strict):
     started_at: str
     profiles: tuple[str, ...]
     attempts: tuple[Attempt, ...] = ()
+    followed: tuple[Followed, ...] = ()
 
     def last(self, profile: str) -> Attempt | None:
         """The newest attempt at a profile."""
         return next((a for a in reversed(self.attempts) if a.profile == profile), None)
+
+    def followed_by(self, profile: str) -> Followed | None:
+        """The newer build that this night measures a profile with, once it was compared."""
+        return next((f for f in reversed(self.followed) if f.profile == profile), None)
 
     def done(self, profile: str) -> bool:
         """Whether a profile was measured to the end of its session, whatever came of it."""

@@ -40,6 +40,7 @@ def night_issue(night: str, results: Sequence[Result], runs: Mapping[str, Judged
     for result in bad:
         parts.append(f"## {text(result.profile)}")
         if result.profile in runs:
+            parts += [text(result.said)] if result.said else []
             parts.append(bug_report(runs[result.profile]))
         else:
             parts.append(f"Nothing was measured: {text(result.said)}")

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from harness.cli import night_run
 from harness.cli.main import main
 from harness.cli.night_run import BOOKS, FOLDER, last_words, measured_since, written_at
+from harness.errors import SetupError
 from harness.records.files import Recorder
 from harness.records.night import (
     Attempt,
@@ -180,3 +182,113 @@ def test_without_profiles_there_is_no_night(
     done = CliRunner().invoke(main, ["night"])
     assert done.exit_code == 3
     assert "there are no profiles in harness.toml" in done.output
+
+
+# -- nights that follow upstream --------------------------------------------------------------
+
+
+class Children:
+    """In place of a night's children: what was started, and what each said and ended with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+        self.commands: list[list[str]] = []
+        self.compared: int | None = 1
+        self.pytest: int | None = 0
+        monkeypatch.setattr(night_run, "ended", self.ended)
+        cache = root / "cache"
+        (root / "harness.toml").write_text(
+            f"[builds]\ncache = '{cache}'\n"
+            '[profiles.one]\nserver_bin = "b11549"\nfollow = "latest"\n'
+            '[profiles.two]\nserver_bin = "b11549"\n',
+            encoding="utf-8",
+        )
+        monkeypatch.chdir(root)
+        self.newest: tuple[str, ...] = ("b11549", "b11552", "b11560")
+        monkeypatch.setattr("harness.serving.builds.series", self.series)
+
+    def series(self, good: str, bad: str, *_: object, **__: object) -> tuple[str, ...]:
+        assert bad == "latest"
+        return self.newest[self.newest.index(good) :]
+
+    def ended(self, command: list[str], log: Path, *_: object) -> int | None:
+        self.commands.append(command[3:])
+        if "compare" in command:
+            log.write_text("…\nb11560 is worse than b11549: generation\n", encoding="utf-8")
+            return self.compared
+        return self.pytest
+
+    def night(self, root: Path, name: str = "n1", profiles: tuple[str, ...] = ("one",)) -> str:
+        said: list[str] = []
+        plan = night_run.Plan(name, root, root / "results", profiles)
+        night_run.run_night(plan, said.append, {})
+        return "\n".join(said)
+
+    @property
+    def builds(self) -> list[str]:
+        """What was compared or measured, in order."""
+        found = []
+        for command in self.commands:
+            binary = [word for word in command if word.startswith("--server-bin=")]
+            found.append(" ".join(command[:3] if command[0] == "compare" else binary or ["own"]))
+        return found
+
+
+def test_a_newer_build_is_compared_then_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = Children(monkeypatch, tmp_path)
+    said = children.night(tmp_path, profiles=("one", "two"))
+    assert children.builds == ["compare b11549 b11560", "--server-bin=b11560", "own"]
+    sentence = (
+        "b11560 is worse than b11549: generation; `harness bisect b11549 b11560 --profile one`"
+    )
+    assert sentence in said
+    summary = (tmp_path / "results/nights/n1/summary.md").read_text(encoding="utf-8")
+    assert "b11560 is worse than b11549: generation" in summary
+    children.commands.clear()
+    children.night(tmp_path, "n2")
+    assert len(children.builds) == 2
+
+
+def test_a_night_that_goes_on_keeps_its_build_and_compares_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = Children(monkeypatch, tmp_path)
+    children.pytest = None  # cut short, three times
+    children.night(tmp_path)
+    children.newest = (*children.newest, "b11570")
+    children.pytest = 0
+    children.night(tmp_path, "n2")
+    assert children.builds == ["compare b11549 b11560", *["--server-bin=b11560"] * 4]
+
+
+@pytest.mark.parametrize("trouble", ["nothing newer", "out of reach", "comparison stopped"])
+def test_without_a_comparison_the_accepted_build_is_measured(
+    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = Children(monkeypatch, tmp_path)
+    if trouble == "nothing newer":
+        children.newest = ("b11549",)
+    elif trouble == "out of reach":
+
+        def unreachable(*_: object, **__: object) -> None:
+            raise SetupError("no network")
+
+        monkeypatch.setattr("harness.serving.builds.series", unreachable)
+    else:
+        children.compared = None
+    said = children.night(tmp_path)
+    assert children.builds[-1] == "own"
+    assert ("no network" in said) == (trouble == "out of reach")
+
+
+def test_since_names_what_no_night_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = Children(monkeypatch, tmp_path)
+    children.night(tmp_path)
+    children.commands.clear()
+    done = CliRunner().invoke(main, ["night", "--since", "b11549"])
+    assert "one: 1 of 2 builds since b11549 not compared: b11552\n" in done.output
+    assert "two: nothing newer than b11549, or it does not follow" in done.output
+    assert children.commands == []
