@@ -19,6 +19,7 @@ def harness(*args: str) -> Result:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "harness.toml").write_text('[builds]\ncache = "kept"\n', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     return tmp_path / "kept"
 
 
