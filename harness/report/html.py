@@ -25,6 +25,7 @@ from harness.records.points import Point, groups
 from harness.report.answer import answer
 from harness.report.plots import answers, trends
 from harness.report.plots import by_depth as depth_plots
+from harness.report.plots import fidelity as fidelity_plot
 from harness.report.plots import harder as harder_plot
 from harness.report.plots import heatmap as heatmap_plot
 from harness.report.plots import machine as machine_plot
@@ -183,6 +184,7 @@ def _run_figures(runs: Sequence[Judged], bands: dict[str, float], chars: int) ->
         prefill_plot.prefill(runs, bands[PREFILL.name]),
         depth_plots.generation(runs, bands[GENERATION.name]),
         depth_plots.ttft(runs, bands[TTFT.name]),
+        fidelity_plot.fidelity(runs),
     )
     each = [answers.retrieval(run, number, chars) for number, run in enumerate(runs)]
     each += [heatmap_plot.heatmap(run, number) for number, run in enumerate(runs)]

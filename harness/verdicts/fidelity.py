@@ -118,12 +118,9 @@ def judge_fidelity(
         if rung.failure is None:
             return None
         return replace(cell, outcome="ERROR", code=failure_code(rung), message=failed(rung))
-    runs = [run for run in baseline.runs if _look(run, rung.depth)] if baseline else []
-    if not runs:
+    looks = accepted_looks(baseline, rung.depth)
+    if not looks:
         return no_baseline(cell, baseline)
-    newest = runs[-1]
-    alike = [run for run in runs if (run.build, run.noted) == (newest.build, newest.noted)]
-    looks = [look for run in alike if (look := _look(run, rung.depth))]
     floor = max(noise_nats, floor_of(looks))
     return replace(
         against(cell, looks[-1], mine[0], floor, "the newest accepted run", differing),
@@ -186,6 +183,13 @@ def floor_of(looks: Sequence[Numbers]) -> float:
 def looks_of(rungs: Iterable[Rung]) -> list[Numbers]:
     """The looks that have numbers."""
     return [look for rung in rungs for look in rung.numbers if look.steps]
+
+
+def accepted_looks(baseline: Baseline | None, depth: int) -> list[Numbers]:
+    """Looks at a depth of the accepted runs that have the newest one's build and flags."""
+    runs = [run for run in baseline.runs if _look(run, depth)] if baseline else []
+    alike = [r for r in runs if (r.build, r.noted) == (runs[-1].build, runs[-1].noted)]
+    return [look for run in alike if (look := _look(run, depth))]
 
 
 def _look(run: AcceptedRun, depth: int) -> Numbers | None:
