@@ -9,17 +9,19 @@ from harness.records.fidelity import Numbers, Step
 from harness.serving.fidelity import chat_steps, native_steps
 
 TRAJECTORY_TOKENS = 64
-LEAST = 4
+LEAST_TOKENS = 16
+LEAST = 3
 """Continuations that are always asked for where the document need not be read again."""
-SHARE = 0.02
-"""Of the time a rung took, what its numbers may take."""
+SHARE = 0.015
+"""Of the time a rung took, what its trajectory may take, and again all of its numbers."""
 
 
-def look(sitting: Sitting, depth: int, took_s: float) -> Numbers:
+def look(sitting: Sitting, depth: int, took_s: float, token_s: float) -> Numbers:
     """The numbers of the rung at `depth`, which took `took_s` so far and is in the KV cache.
 
-    The trajectory answers the rung's questions, the same at each run of one seed. Continuations
-    stop at `SHARE` of the time, their order being fixed. A server that refuses has no numbers, and
+    The trajectory answers the rung's questions, the same at each run of one seed, with as many
+    tokens of `token_s` each as `SHARE` of the time allows. Continuations stop there, their order
+    being fixed. A server that refuses has no numbers, and
     the reason is kept.
 
     Raises:
@@ -29,12 +31,13 @@ def look(sitting: Sitting, depth: int, took_s: float) -> Numbers:
     document, began_s = script.document(depth), time.perf_counter()
     steps: list[tuple[Step, ...]] = []
     new_tokens, missing = 0, None
+    length = max(LEAST_TOKENS, min(TRAJECTORY_TOKENS, int(SHARE * took_s / token_s)))
     trajectory = script.fixed_ask(depth).tail + script.end
     for number, tail in enumerate([trajectory, *continuations(document)]):
         spent_s = time.perf_counter() - began_s
         if number > (LEAST if script.native else 0) and spent_s > SHARE * took_s:
             break
-        tokens = 1 if number else TRAJECTORY_TOKENS
+        tokens = 1 if number else length
         sitting.session.check_alive("waiting for the next request")
         try:
             if script.native:

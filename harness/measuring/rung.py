@@ -257,7 +257,13 @@ class Meter:
         """Look at the numbers behind the document that is in the KV cache."""
         if draft.numbers and draft.numbers[0].missing:
             return
-        found = look(self._sitting, draft.depth, draft.elapsed_s)
+        rates_s = [
+            (g.server_ms or g.wall_ms) / g.predicted_tokens / 1e3
+            for g in draft.generations
+            if g.predicted_tokens
+        ]
+        token_s = min(rates_s, default=1.0) or 1.0
+        found = look(self._sitting, draft.depth, draft.elapsed_s, token_s)
         draft.numbers.append(found)
         self.prefilled_tokens += found.new_tokens
         self.generated_tokens += sum(map(len, found.steps))

@@ -98,7 +98,7 @@ MATTERS_NATS = 0.005
 """A mean divergence that matters: about what weights of six bits cost a model of 8 billion."""
 _FLOORS = 2.0
 """Beyond the floor is more than so many times the largest divergence of the same from itself."""
-_LEAST_STEPS = 5
+_LEAST_STEPS = 4
 
 
 def judge_fidelity(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.quantities import percent, share, span
-from harness.records.baseline import Baseline, log_warnings
+from harness.records.baseline import Baseline, key_of, log_warnings
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import (
     FIDELITY,
@@ -196,7 +196,11 @@ def _against(
     bands: Bands,
 ) -> list[CellVerdict]:
     answers, floor = judge_retrieval(rungs, every), own_floor(record)
-    differing = differences(record, every)
+    keys = key_of(record.header).differences(every.key) if every is not None else {}
+    differing = (
+        *(f"{name} {_shown(then)} → {_shown(now)}" for name, (now, then) in keys.items()),
+        *differences(record, every),
+    )
     return [
         cell
         for rung in rungs

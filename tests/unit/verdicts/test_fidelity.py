@@ -114,6 +114,13 @@ def test_numbers_that_matter_are_regressed_and_their_cause_is_named() -> None:
     assert "cache type" in (found.next_step or "")
 
 
+def test_a_cache_type_that_the_nearest_baseline_has_not_is_named() -> None:
+    mine, base = run(numbers(1.0)), baseline(numbers(0.0))
+    other = base.key.model_copy(update={"config": {**base.key.config, "cache_type_k": "q4_0"}})
+    found = cell(mine, base.model_copy(update={"key": other}))
+    assert "differs: cache_type_k q4_0 → not given" in found.message
+
+
 def test_other_tokens_are_regressed() -> None:
     found = cell(run(numbers(0.0, turned=1.0)), baseline(numbers(0.0), numbers(0.0)))
     assert found.outcome == "REGRESSED"
