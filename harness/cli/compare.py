@@ -79,6 +79,11 @@ class Bisectable(click.Command):
     help="Count samples that other processes disturbed, too: noisier, but on both sides.",
 )
 @click.option(
+    "--find-onset",
+    is_flag=True,
+    help="Put rungs between the last right and the first wrong numbers, and look there, too.",
+)
+@click.option(
     "--allow-differences", is_flag=True, help="Compare arms that differ in several things."
 )
 def compare(
@@ -89,6 +94,7 @@ def compare(
     short: str,
     allow_differences: bool,
     contended: bool,
+    find_onset: bool,
     **options: object,
 ) -> None:
     """Measure A and B interleaved and say whether B is slower.
@@ -114,6 +120,8 @@ def compare(
     found = comparison.differences()
     refuse_mixed(found, allowed=allow_differences)
     compared = comparison.measure(blocks, 2 * blocks)
+    if find_onset:
+        compared = comparison.find_onset()
     first = {visit.side: visit.record for visit in reversed(comparison.visits)}
     differing = [d.sentence for d in found]
     differing += [s for s in effective_differences(first["A"], first["B"]) if s not in differing]

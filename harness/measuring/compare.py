@@ -11,14 +11,16 @@ from harness.errors import SetupError
 from harness.llamacpp.cost import PrefillWatch, guess
 from harness.measuring.campaign import Campaign, hold_machine
 from harness.measuring.reporter import Reporter
-from harness.quantities import duration
+from harness.quantities import depth_label, duration
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS
 from harness.serving.session import open_session, served_model, server_name
 from harness.settings import Settings
 from harness.verdicts.compare import BLOCK, Compared, Side, Visit, judge_arms, undecided
 from harness.verdicts.differences import Configuration, Difference, between, other_device, things
+from harness.verdicts.fidelity import onset
 
+TIMED = ("speed", "latency", "memory")
 LONG_BLOCKS = 1
 """Blocks that long rungs get in any case: two visits of each arm."""
 MOST_LONG_BLOCKS = 3
@@ -147,6 +149,30 @@ class Comparison:
                 if not undecided(_at(compared, long)):
                     break
         return self.judged()
+
+    def find_onset(self) -> Compared:
+        """The verdict, with rungs put between the last right and the first wrong numbers.
+
+        Each arm is visited once more for them; only numbers and answers are judged there.
+
+        Raises:
+            HarnessError: an arm cannot be measured.
+        """
+        between = onset(self.judged().cells)
+        if not between:
+            self._reporter.say("no onset to find: no rung's numbers are wrong behind a right one")
+            return self.judged()
+        block = 1 + max(visit.block for visit in self.visits)
+        for side, settings in self._arms.items():
+            self._arms[side] = settings.model_copy(update={"depths": between})
+        with hold_machine(self._arms["A"]):
+            for side in ("A", "B"):
+                said = ", ".join(depth_label(d) for d in between)
+                self._reporter.say(f"arm {side} at {said}, to find where numbers part")
+                self.visits.append(Visit(side, block, self._visit(side, between[-1])))
+        compared = self.judged()
+        kept = (c for c in compared.cells if c.depth not in between or c.metric.kind not in TIMED)
+        return replace(compared, cells=tuple(kept))
 
     def judged(self) -> Compared:
         """The verdict on the visits made so far."""

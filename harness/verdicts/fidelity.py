@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from harness.quantities import number
+from harness.quantities import number, share
 from harness.records.baseline import AcceptedRun, Baseline
 from harness.records.fidelity import Numbers, Step
 from harness.records.lines import Rung, RunRecord
@@ -60,6 +60,14 @@ class Apart:
     def mean(self) -> float:
         """Mean divergence, nats."""
         return float(np.mean(self.nats))
+
+    @property
+    def share_span(self) -> str:
+        """Between which shares the agreement lies (95 %, Wilson 1927)."""
+        from scipy.stats import binomtest
+
+        found = binomtest(self.agreeing, len(self.nats)).proportion_ci(method="wilson")
+        return f"{share(found.low)} to {share(found.high)}"
 
     def interval(self) -> tuple[float, float]:
         """95 % interval of the mean (bootstrap over the steps, its seed fixed)."""
@@ -152,7 +160,8 @@ def against(
     said = (
         f"KL divergence {number(found.mean)} nats ({number(low)} to {number(high)}) from {name}, "
         f"floor {number(floor_nats)}, limit {number(limit)}; likeliest token the same in "
-        f"{found.agreeing} of {len(found.nats)}, largest shift {number(found.shift)} nats"
+        f"{found.agreeing} of {len(found.nats)} ({found.share_span}), "
+        f"largest shift {number(found.shift)} nats"
     )
     if found.parted_at is not None:
         said += f", answer parts after {found.parted_at} of {found.followed} tokens"
@@ -167,6 +176,26 @@ def against(
             cell, outcome="PASS", code="moved", message=f"numbers moved, answers did not: {said}"
         )
     return replace(cell, outcome="PASS", message=said)
+
+
+_BETWEEN = 3
+_STEP_TOKENS = 256
+
+
+def onset(cells: Iterable[CellVerdict]) -> tuple[int, ...]:
+    """Depths to look at between the last rung whose numbers are right and the first wrong one.
+
+    They are spread evenly by ratio. None where no rung is wrong, or none before it is right.
+    """
+    found = {c.depth: c.outcome for c in cells if c.metric is FIDELITY}
+    wrong = min((d for d, outcome in found.items() if outcome == "REGRESSED"), default=0)
+    right = max((d for d, outcome in found.items() if outcome == "PASS" and d < wrong), default=0)
+    if not right:
+        return ()
+    ratio = wrong / right
+    places = (right * ratio ** (n / (_BETWEEN + 1)) for n in range(1, _BETWEEN + 1))
+    depths = {round(place / _STEP_TOKENS) * _STEP_TOKENS for place in places}
+    return tuple(sorted(d for d in depths if right < d < wrong))
 
 
 def own_floor(record: RunRecord) -> float:

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from harness.records.baseline import Baseline, accepted, key_of
 from harness.records.fidelity import TOP, Numbers, Step
 from harness.records.lines import Failure, RunRecord
+from harness.records.metrics import FIDELITY
+from harness.records.outcomes import Outcome
+from harness.verdicts.cell import CellVerdict
 from harness.verdicts.compare import NO_SLOWER, Compared, Visit, judge_arms
-from harness.verdicts.fidelity import MATTERS_NATS, apart, divergence
+from harness.verdicts.fidelity import MATTERS_NATS, apart, divergence, onset
 from harness.verdicts.verdict import judge
 from tests.made import BANDS, record, rung
 
@@ -170,6 +173,26 @@ def test_arms_are_compared_by_their_numbers_and_their_own_scatter_is_the_floor()
     assert arms(("A", same), ("B", same)).exit_code == NO_SLOWER
     noisy = [("A", numbers(0.5, 2)), ("B", numbers(0.5, 3)), ("A", numbers(0.5, 4))]
     assert arms(*noisy).exit_code == NO_SLOWER
+
+
+def judged_at(**outcomes: Outcome) -> list[CellVerdict]:
+    return [
+        CellVerdict(int(name[1:]), FIDELITY, outcome, None, "")
+        for name, outcome in outcomes.items()
+    ]
+
+
+def test_rungs_are_put_between_the_last_right_and_the_first_wrong_one() -> None:
+    found = onset(judged_at(k2048="PASS", k4096="PASS", k65536="REGRESSED", k131072="REGRESSED"))
+    assert found == (8192, 16384, 32768)
+    # no cliff is assumed: a rung that is right beyond the first wrong one does not count
+    assert max(onset(judged_at(k2048="PASS", k4096="REGRESSED", k8192="PASS"))) < 4096
+
+
+def test_without_a_right_and_a_wrong_rung_there_is_no_onset() -> None:
+    assert onset(judged_at(k2048="PASS", k8192="INCONCLUSIVE")) == ()
+    assert onset(judged_at(k2048="REGRESSED", k8192="PASS")) == ()
+    assert onset(judged_at(k2048="PASS", k2304="REGRESSED")) == ()
 
 
 def test_arms_without_numbers_leave_nothing_open() -> None:
