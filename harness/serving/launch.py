@@ -16,6 +16,7 @@ import psutil
 from harness.errors import ServerError, SetupError
 from harness.serving.client import Client
 from harness.serving.exit_code import ending
+from harness.serving.orphans import GRACE_S, new_mark, stop_marked
 from harness.serving.shapes import inert
 
 LOOPBACK = "127.0.0.1"
@@ -54,11 +55,13 @@ class RunningServer:
         self.pid: int | None = None
         self.exit_code: int | None = None
         self._unattended = False
+        self._mark = new_mark()
         spec.log_path.parent.mkdir(parents=True, exist_ok=True)
         self._supervisor = subprocess.Popen(  # noqa: S603
             [
                 *(sys.executable, "-m", "harness.serving.supervise"),
-                *("--log", str(spec.log_path), *_note(spec), "--", *spec.argv),
+                *("--log", str(spec.log_path), "--mark", self._mark),
+                *(*_note(spec), "--", *spec.argv),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -68,6 +71,7 @@ class RunningServer:
         first = self._message()
         if "pid" not in first:
             self.stop()
+            stop_marked(self._mark)
             reason = first.get("error", "no reason given")
             raise SetupError(f"cannot start {spec.argv[0]}: {reason}; check --server-bin")
         self.pid = int(str(first["pid"]))
@@ -86,6 +90,8 @@ class RunningServer:
         code = self._message().get("exit")
         self._unattended = code is None
         self.exit_code = int(str(code)) if code is not None else None
+        if self._unattended:  # the system stops its child, but not what a script started
+            stop_marked(self._mark)
 
     @property
     def alive(self) -> bool:
@@ -140,7 +146,7 @@ class RunningServer:
             self._supervisor.kill()
             self._supervisor.wait()
         if self._watcher.ident is not None:
-            self._watcher.join(timeout=5.0)
+            self._watcher.join(timeout=3 * GRACE_S)
         if self._supervisor.stdout is not None:
             self._supervisor.stdout.close()
 

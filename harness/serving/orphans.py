@@ -67,6 +67,12 @@ def marked(noted: Noted) -> list[Noted]:
     return found
 
 
+def stop_marked(mark: str) -> None:
+    """Stop what was started under a mark and was left behind."""
+    for left in marked(Noted(0, 0.0, "", mark)):
+        stop_tree(left.pid)
+
+
 def stop_tree(pid: int, grace_s: float = GRACE_S) -> None:
     """Terminate `pid` and all its descendants, then kill whatever is left after `grace_s`."""
     try:

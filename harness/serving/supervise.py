@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.serving.orphans import MARK_VARIABLE, Noted, marked, new_mark, stop_tree, write_note
+from harness.serving.orphans import MARK_VARIABLE, new_mark, stop_marked, stop_tree, write_note
 from harness.serving.windows_job import calls, tie_to_me
 
 _PASSED_OVER = ("SIGINT", "SIGHUP", "SIGTERM")
@@ -42,17 +42,20 @@ def _wait_for_end_of_input(child: "subprocess.Popen[bytes]", stopping: threading
 
 
 def main(argv: list[str]) -> int:
-    """`--log FILE [--note FILE] -- COMMAND…`; exits with the child's code."""
+    """`--log FILE [--note FILE] [--mark MARK] -- COMMAND…`; exits with the child's code."""
     at = argv.index("--") if "--" in argv else len(argv)
     options = dict(zip(argv[:at:2], argv[1:at:2], strict=False))
     command = argv[at + 1 :]
     if "--log" not in options or not command:
-        print("usage: supervise --log FILE [--note FILE] -- COMMAND [ARG …]", file=sys.stderr)
+        print(
+            "usage: supervise --log FILE [--note FILE] [--mark MARK] -- COMMAND [ARG …]",
+            file=sys.stderr,
+        )
         return 2
     for name in _PASSED_OVER:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    mark = new_mark()
+    mark = options.get("--mark") or new_mark()
     with Path(options["--log"]).open("ab") as log:
         try:
             child = subprocess.Popen(  # noqa: S603 - the user's own server
@@ -79,8 +82,7 @@ def main(argv: list[str]) -> int:
     watcher = threading.Thread(target=_wait_for_end_of_input, args=(child, stopping), daemon=True)
     watcher.start()
     code = child.wait()
-    for left in marked(Noted(child.pid, 0.0, command[0], mark)):  # a script died, its server not
-        stop_tree(left.pid)
+    stop_marked(mark)  # a script died, its server not
     if note is not None:
         note.unlink(missing_ok=True)
     del job

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.serving.launch import LaunchSpec, RunningServer
 from harness.serving.orphans import Noted, read_note, reap, still_runs, write_note
 from harness.serving.windows_job import Calls, tie_to_me
 
@@ -127,6 +128,24 @@ def test_a_server_that_a_script_started_does_not_outlive_the_script(
     assert not alive
     assert not note.exists()
     run.communicate()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a job object does it there")
+def test_a_run_whose_supervisor_is_killed_stops_what_a_script_started(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {pid_file}.new; mv {pid_file}.new {pid_file}; wait"
+    spec = LaunchSpec(("sh", "-c", script), 1, tmp_path / "log")
+    running = RunningServer(spec)
+    while not pid_file.exists():
+        assert running.alive
+    server = psutil.Process(int(pid_file.read_text()))
+    (supervisor,) = psutil.Process().children()
+    supervisor.kill()
+    gone, _ = psutil.wait_procs([server], timeout=10)
+    running.stop()
+    if not gone:
+        server.kill()
+    assert gone
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
