@@ -78,6 +78,8 @@ def run_night(plan: Plan, say: Say, environ: Mapping[str, str] = os.environ) -> 
             f"night {plan.name} is being measured already ({plan.folder}); wait for it, or give "
             "this one another --name"
         ) from error
+    except OSError as error:
+        raise _unwritable(plan.folder, error) from error
     try:
         return _run(plan, say, environ)
     finally:
@@ -88,10 +90,13 @@ def _check(plan: Plan) -> None:
     try:
         plan.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(
-            f"cannot write {plan.folder}: {error.strerror or error}; give another folder with "
-            "--results"
-        ) from error
+        raise _unwritable(plan.folder, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot write {path}: {error.strerror or error}; give another folder with --results"
+    )
 
 
 def _run(plan: Plan, say: Say, environ: Mapping[str, str]) -> int:
@@ -144,9 +149,7 @@ def _keep(plan: Plan, night: Night) -> Night:
     try:
         replace_whole(path, night.model_dump_json(indent=1))
     except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror or error}; give another folder with --results"
-        ) from error
+        raise _unwritable(path, error) from error
     return night
 
 

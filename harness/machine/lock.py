@@ -61,10 +61,9 @@ def machine_lock(doing: str, *, wait_s: float = 0.0) -> Iterator[None]:
             f"{LOCK_VARIABLE} to a file that can be written"
         ) from error
     try:
-        started = now()
-        holder.write_text(
-            json.dumps({"pid": os.getpid(), "started": started, "doing": doing}), encoding="utf-8"
-        )
+        note = json.dumps({"pid": os.getpid(), "started": now(), "doing": doing})
+        with contextlib.suppress(OSError):  # a full disk: held without a note
+            holder.write_text(note, encoding="utf-8")
         yield
     finally:
         holder.unlink(missing_ok=True)

@@ -137,6 +137,13 @@ class Campaign:
             self.close(str(failure.message))
             tail = "\n".join(failure.log_tail[-12:])
             raise SetupError(failure.message + (f"\n{tail}" if tail else "")) from error
+        except OSError as error:
+            self.close("stopped before the first rung")
+            raise SetupError(
+                f"the run cannot begin: {error.strerror or error}"
+                + (f": {error.filename}" if error.filename else "")
+                + "; make room or mend that, or give another folder with --results"
+            ) from error
         except BaseException:
             self.close("stopped before the first rung")
             raise

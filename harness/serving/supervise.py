@@ -56,8 +56,8 @@ def main(argv: list[str]) -> int:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     mark = options.get("--mark") or new_mark()
-    with Path(options["--log"]).open("ab") as log:
-        try:
+    try:
+        with Path(options["--log"]).open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - the user's own server
                 command,
                 stdin=subprocess.DEVNULL,
@@ -69,14 +69,18 @@ def main(argv: list[str]) -> int:
                 env={**os.environ, MARK_VARIABLE: mark},
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
-        except OSError as error:
-            _say({"error": f"{error.strerror or error}"})
-            return 127
+    except OSError as error:
+        where = f": {error.filename}" if error.filename == options["--log"] else ""
+        _say({"error": f"{error.strerror or error}{where}"})
+        return 127
     started = psutil.Process(child.pid).create_time() if psutil.pid_exists(child.pid) else None
     job = tie_to_me(child.pid, calls())
     note = Path(options["--note"]) if "--note" in options and started is not None else None
     if note is not None and started is not None:
-        write_note(note, child.pid, started, command, mark)
+        try:
+            write_note(note, child.pid, started, command, mark)
+        except OSError:  # a full disk
+            note = None
     _say({"pid": child.pid, "create_time": started})
     stopping = threading.Event()
     watcher = threading.Thread(target=_wait_for_end_of_input, args=(child, stopping), daemon=True)

@@ -134,6 +134,12 @@ def test_results_folder_that_cannot_be_written(tmp_path: Path) -> None:
     refused(tmp_path, says="is a file; give a folder with --results")
 
 
+def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "logs").write_text("a file, not a folder", encoding="utf-8")
+    refused(tmp_path, says="results/logs")
+
+
 def test_unknown_setting(tmp_path: Path) -> None:
     (tmp_path / "harness.toml").write_text("ctxx = 2048\n", encoding="utf-8")
     refused(tmp_path, says="there is no setting called 'ctxx'")

@@ -41,6 +41,16 @@ def test_a_second_run_waits_as_long_as_it_may() -> None:
     assert order == ["first", "second"]
 
 
+def test_the_lock_holds_though_a_full_disk_takes_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    refused = pytest.raises(LockedError, match="did not leave a note")
+    with machine_lock("first"), refused, machine_lock("second"):
+        pass
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX")
 def test_a_killed_run_holds_nothing_though_its_note_is_left(lock_file: Path) -> None:
     holder = subprocess.Popen(

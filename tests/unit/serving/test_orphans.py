@@ -98,6 +98,21 @@ def test_the_supervisor_notes_its_server_and_takes_the_note_back(tmp_path: Path)
     assert not still_runs(noted)
 
 
+@pytest.mark.parametrize(("unwritable", "told"), [("--log", "error"), ("--note", "pid")])
+def test_a_supervisor_that_cannot_write_says_so_or_goes_on(
+    tmp_path: Path, unwritable: str, told: str
+) -> None:
+    (tmp_path / "file").write_text("no folder", encoding="utf-8")
+    files = {"--log": tmp_path / "log", "--note": tmp_path / "note"}
+    files[unwritable] = tmp_path / "file" / "below"
+    given = [str(word) for option in files.items() for word in option]
+    command = [sys.executable, "-m", "harness.serving.supervise", *given]
+    command += ["--", sys.executable, "-c", "input()"]
+    run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert told in json.loads(run.stdout.splitlines()[0])
+    assert b"Traceback" not in run.stderr
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a job object does it there")
 @pytest.mark.parametrize("killed", ["script", "supervisor"])
 def test_a_server_that_a_script_started_does_not_outlive_the_script(
