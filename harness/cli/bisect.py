@@ -27,7 +27,7 @@ from harness.verdicts.bisect import EXIT_CODES, Ended
 
 FOLDER = "bisect"
 SHORT_TOKENS = 16384
-_BLOCKS, _RETRIEVAL_BLOCKS = 3, 1
+_BLOCKS, _BLOCKS_OF_ANSWERS = 3, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class _Asked:
 @click.option("--metric", type=click.Choice(list(METRICS)), help="What got worse (default: any).")
 @click.option("--depth", help="At which depth, such as 8K (default: the whole ladder).")
 @click.option("--retrieval", is_flag=True, help="The same as --metric retrieval.")
+@click.option("--fidelity", is_flag=True, help="The same as --metric fidelity.")
 @click.option(
     "--among",
     metavar="A,B,…",
@@ -85,6 +86,7 @@ def bisect(
     metric: str | None,
     depth: str | None,
     retrieval: bool,
+    fidelity: bool,
     among: str | None,
     blocks: int | None,
     contended: bool,
@@ -100,11 +102,12 @@ def bisect(
 
     Exit code: 0 found, 1 BAD is no worse than GOOD here, 125 undecided.
     """
-    metrics = ("retrieval",) if retrieval else (metric,) if metric else tuple(METRICS)
+    chosen = "retrieval" if retrieval else "fidelity" if fidelity else metric
+    metrics = (chosen,) if chosen else tuple(METRICS)
     if depth is not None:
         options["depths"] = str(tokens(depth, "--depth"))
     settings = settings_for(options)
-    blocks = blocks or (_RETRIEVAL_BLOCKS if metrics == ("retrieval",) else _BLOCKS)
+    blocks = blocks or (_BLOCKS_OF_ANSWERS if chosen in ("retrieval", "fidelity") else _BLOCKS)
     asked = _Asked(options, settings, metrics, blocks, contended, issue)
     question = (good, bad, *metrics, *map(str, settings.rung_depths), among or "")
     runs = settings.results / FOLDER

@@ -147,9 +147,9 @@ def worst(pair: Pair) -> Focus:
 
 
 def _loss(cell: Cell) -> float:
-    if not cell.before or not cell.after:
-        return math.inf
-    return abs(math.log(cell.after / cell.before))
+    if not cell.before or cell.after is None:
+        return 0.0
+    return abs(math.log(cell.after / cell.before)) if cell.after else math.inf
 
 
 def _cell(cell: CellVerdict) -> Cell:
