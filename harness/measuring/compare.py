@@ -13,7 +13,7 @@ from harness.measuring.campaign import Campaign, hold_machine
 from harness.measuring.reporter import Reporter
 from harness.quantities import depth_label, duration
 from harness.records.lines import RunRecord
-from harness.records.metrics import METRICS
+from harness.records.metrics import METRICS, SPEED
 from harness.serving.session import open_session, served_model, server_name
 from harness.settings import Settings
 from harness.verdicts.compare import BLOCK, Compared, Side, Visit, judge_arms, undecided
@@ -138,7 +138,7 @@ class Comparison:
                 if block and not self._fits(self._short[-1], LONG_BLOCKS if long else 0):
                     break
                 compared = self._visit_in_order(block, f"block {block + 1}", self._short[-1])
-                steady = block + 1 - len(compared.moved)
+                steady = block + 1 - (len(compared.moved) if self._of_speed else 0)
                 if steady >= blocks and not undecided(_at(compared, self._short)):
                     break
             for block in range(MOST_LONG_BLOCKS if long else 0):
@@ -173,6 +173,10 @@ class Comparison:
         compared = self.judged()
         kept = (c for c in compared.cells if c.depth not in between or c.metric.kind not in TIMED)
         return replace(compared, cells=tuple(kept))
+
+    @property
+    def _of_speed(self) -> bool:
+        return any(METRICS[name].kind in SPEED for name in self._metrics)
 
     def judged(self) -> Compared:
         """The verdict on the visits made so far."""

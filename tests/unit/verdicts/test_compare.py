@@ -298,6 +298,16 @@ def test_another_block_is_made_for_one_that_does_not_count(
     assert said[4] == "block 1, visit 2 of 4: arm B"
 
 
+def test_a_moving_machine_spoils_no_block_where_speeds_are_not_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comparison, "hold_machine", lambda settings: nullcontext())
+    arms = Arms(set(range(6)))
+    arms._arms, arms._metrics = {"A": None, "B": None}, ["retrieval"]  # type: ignore[dict-item]
+    assert arms.measure(1, 2).exit_code == 0
+    assert len(arms.visits) == 2 + 4
+
+
 def test_depths_that_one_arm_did_not_reach_are_left_out() -> None:
     visits = [visit(side, 0, [100.0] * 4) for side in SANDWICH]
     visits += [visit("A", 1, [100.0] * 4, depth=8192)]
