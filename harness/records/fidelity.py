@@ -2,8 +2,11 @@
 
 from harness.records.strict import Strict
 
-TOP = 10
+TOP = 8
 """Tokens kept of a distribution; what the others have together is the rest to 1."""
+
+KEPT = 32
+"""Steps of a trajectory that a baseline keeps: it lies in git."""
 
 Step = tuple[tuple[int | str, float], ...]
 """The likeliest next tokens, best first: id (text where a server tells no ids), log-probability."""
@@ -21,3 +24,8 @@ class Numbers(Strict):
     missing: str | None = None
     new_tokens: int = 0
     wall_ms: float = 0.0
+
+    @property
+    def kept(self) -> "Numbers":
+        """What of it a baseline keeps: no more than `KEPT` steps of the trajectory."""
+        return self.model_copy(update={"steps": (self.steps[0][:KEPT], *self.steps[1:])})

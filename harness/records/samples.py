@@ -86,7 +86,7 @@ def samples_of(rung: Rung, *, contended: bool = False) -> Samples:
         needles=_by_needle(rung.counted_asks),
         cold_ttft_ms=rung.cold_ttft_ms,
         gpu=mostly_at(rung.generations),
-        numbers=next((look for look in rung.numbers if look.steps), None),
+        numbers=next((look.kept for look in rung.numbers if look.steps), None),
     )
 
 

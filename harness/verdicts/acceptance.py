@@ -16,6 +16,8 @@ from harness.verdicts.retrieval import needles_of
 from harness.verdicts.verdict import disturbed_metrics, judge
 
 MIN_RUNS = 2
+_LOOKS = 2
+"""Runs of a baseline that keep their numbers: one to compare with, one more for the floor."""
 
 Bands = Mapping[str, float]
 Cell = tuple[int, Metric]
@@ -93,6 +95,8 @@ def update(
         settled, unsettled = _settled(fit, kept, bands)
         steady = _with_cells(taken, settled)
     runs = (*kept, *(run for run in steady if run.cells))[-MAX_RUNS:]
+    older = (_only(run, lambda cell: cell[1] is not FIDELITY) for run in runs[:-_LOOKS])
+    runs = (*older, *runs[-_LOOKS:])
     new = Baseline(key=key_of(records[-1].header), runs=runs)
     worse, meant = [], set()
     first = None if old is None else old.model_copy(update={"runs": old.anchor or old.runs})

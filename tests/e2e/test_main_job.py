@@ -96,7 +96,7 @@ def test_accepted_runs_judge_the_next_one(two_runs: Bench) -> None:
     assert done.code == 0, done.text
     files = list((two_runs.root / "baselines").rglob("*.json"))
     assert len(files) == 1
-    assert files[0].stat().st_size < 20_000
+    assert files[0].stat().st_size < 32_000
     assert "a busy test machine" in files[0].read_text(encoding="utf-8")
     before = files[0].read_bytes()
     judged = two_runs.pytest(*SMALL, "-v")

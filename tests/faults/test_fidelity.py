@@ -69,7 +69,7 @@ def test_reduced_mode_has_them_where_the_server_gives_logprobs(run: Measure) -> 
             turn.stream, turn.status = False, 404
             turn.reply = {"error": {"message": "not found"}}
         if turn.place == "numbers":
-            assert turn.body["top_logprobs"] == 10
+            assert turn.body["top_logprobs"] == 8
 
     with FakeServer(reduced) as server:
         result = run(server, remeasure_s=0.0)

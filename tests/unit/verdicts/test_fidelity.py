@@ -2,16 +2,19 @@
 
 import math
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records.baseline import Baseline, accepted, key_of
+from harness.records.baseline_files import read_baseline, write_baseline
 from harness.records.fidelity import TOP, Numbers, Step
 from harness.records.lines import Failure, RunRecord
 from harness.records.metrics import FIDELITY
 from harness.records.outcomes import Outcome
+from harness.verdicts.acceptance import update
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.compare import NO_SLOWER, Compared, Visit, judge_arms
 from harness.verdicts.fidelity import MATTERS_NATS, apart, divergence, onset
@@ -198,3 +201,27 @@ def test_without_a_right_and_a_wrong_rung_there_is_no_onset() -> None:
 def test_arms_without_numbers_leave_nothing_open() -> None:
     none = Numbers(missing="no log-probabilities")
     assert arms(("A", none), ("B", numbers(0.0))).cells == ()
+
+
+def test_a_baseline_keeps_the_numbers_of_its_two_newest_runs_and_no_long_trajectory() -> None:
+    long = Numbers(steps=(numbers(0.0).steps[0] * 4, *numbers(0.0).steps[1:]))
+    records = [
+        made.model_copy(
+            update={
+                "header": made.header.model_copy(update={"run_id": f"2026010{n}-000000-aaaaaa"})
+            }
+        )
+        for n in range(1, 5)
+        for made in [run(long)]
+    ]
+    new = update(records, None, BANDS, accepted_at="2026-01-05", force=True).baseline
+    looks = [one.cells[2048].numbers for one in new.runs]
+    assert [look is not None for look in looks] == [False, False, True, True]
+    assert [len(steps) for steps in looks[-1].steps] == [32] + [1] * 16
+
+
+def test_numbers_come_back_from_the_file_as_they_were(tmp_path: Path) -> None:
+    base = baseline(numbers(0.0), numbers(0.1))
+    path = write_baseline(tmp_path, base)
+    again = read_baseline(path)
+    assert [r.cells[2048].numbers for r in again.runs] == [r.cells[2048].numbers for r in base.runs]
