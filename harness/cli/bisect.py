@@ -56,6 +56,8 @@ class _Asked:
         say(f"records: {folder}")
         for line in bisect_text(books, ended, repository).splitlines():
             say(line)
+        if ended.outcome != "FOUND":
+            return books, ended
         text = bisect_issue(books, ended, repository, _machine(folder))
         (folder / "issue.md").write_text(text, encoding="utf-8", newline="\n")
         if self.issue:

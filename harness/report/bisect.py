@@ -63,6 +63,8 @@ def bisect_issue(books: Books, ended: Ended, repository: str, machine: str) -> s
 
 def range_link(books: Books, ended: Ended, repository: str) -> str | None:
     """Where the commits between the two are listed; `None` where their tags are not known."""
+    if ended.outcome == "NOT_REPRODUCIBLE":
+        return None
     specs = [parse(books.builds[place]) for place in (ended.last_good, ended.first_bad)]
     tags = [tag_of(spec) for spec in specs if spec is not None]
     if len(tags) < 2 or None in tags:

@@ -194,6 +194,7 @@ def test_no_loss_is_not_reproducible(machine: Machine, tmp_path: Path) -> None:
     said = answer(made.books, made.run())
     assert said == "b11031 is no worse than b11000 here: there is nothing to look for"
     assert len(machine.compared) == 1
+    assert "compare/" not in bisect_text(made.books, made.run(), REPOSITORY)
 
 
 def test_a_gradual_loss_is_undecided(machine: Machine, tmp_path: Path) -> None:
