@@ -244,6 +244,20 @@ def pytest_last_line(session: pytest.Session) -> Iterator[None]:
     return result
 
 
+@pytest.hookimpl(wrapper=True, trylast=True, specname="pytest_sessionfinish")
+def pytest_unwritten_file(session: pytest.Session) -> Iterator[None]:
+    """A file that pytest itself cannot write (JUnit's, on a full disk) hides no verdict."""
+    try:
+        return (yield)
+    except OSError as error:
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is None or not asks_to_measure(session.config):
+            raise
+        where = f": {error.filename}" if error.filename else ""
+        terminal.write_line(f"not written: {error.strerror or error}{where}")
+        return None
+
+
 def _into_junit(config: pytest.Config, arms: Arms) -> None:
     """The answer of each run as a property of the whole suite in JUnit's file."""
     if (xml := config.stash.get(xml_key, None)) is None:

@@ -1,7 +1,9 @@
 """Starting a server, knowing that it is ready, noticing its death, stopping its whole tree."""
 
+import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from harness.serving.shapes import inert
 LOOPBACK = "127.0.0.1"
 _TAIL_LINES = 40
 _LINE_CHARS = 500
+_FULL_BELOW_BYTES = 64 * 1024
 _DEATH_NOTICE_S = 5.0
 """A server's connections break a moment before its death can be seen."""
 
@@ -130,6 +133,9 @@ class RunningServer:
             how, step = (ended := ending(code)).how, ended.next_step
         log = f"its whole log is {self.spec.log_path}"
         where = f"its last lines are below, {log}" if any(tail) else f"its log is empty ({log})"
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(self.spec.log_path.parent).free < _FULL_BELOW_BYTES:
+                where += "; the disk of its log is full: make room there"
         return ServerError(
             f"the server died while {doing} ({how}){': ' + step if step else ''}; {where}",
             cause="SERVER_DIED",

@@ -196,3 +196,14 @@ def test_workers_of_xdist_skip_what_is_measured(repo: pytest.Pytester) -> None:
     counts = result.parseoutcomes()
     assert (counts["passed"], counts.get("failed"), counts.get("errors")) == (1, None, None)
     assert counts["skipped"] > 5
+
+
+def test_a_junit_file_that_cannot_be_written_hides_no_refusal(repo: pytest.Pytester) -> None:
+    (repo.path / "file").write_text("no folder", encoding="utf-8")
+    asked = ("-m", "long", "--server-url", "http://127.0.0.1:9", "--junitxml=file/below.xml")
+    result = repo.runpytest_subprocess(*asked)
+    text = result.stdout.str() + result.stderr.str()
+    assert "Traceback" not in text
+    assert "http://127.0.0.1:9" in text
+    assert "not written: " in text
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
