@@ -1,5 +1,6 @@
 """Looks at the numbers behind a rung's answers: one greedy trajectory and short continuations."""
 
+import hashlib
 import time
 
 from harness.errors import ServerError
@@ -51,7 +52,9 @@ def look(sitting: Sitting, depth: int, took_s: float, token_s: float) -> Numbers
             missing = str(error)
             break
         steps.append(told)
+    prompt = script.head + document + trajectory
     return Numbers(
+        prompt=hashlib.sha256(prompt.encode()).hexdigest()[:12],
         steps=() if missing else tuple(steps),
         missing=missing,
         new_tokens=new_tokens,

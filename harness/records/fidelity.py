@@ -16,11 +16,13 @@ class Numbers(Strict):
     """One look at a rung's distributions, after the document.
 
     `steps` holds, for each continuation, a distribution for each token generated greedily: many for
-    the first one (the trajectory), one for the others. `missing` says why there are none;
+    the first one (the trajectory), one for the others. `prompt` is a digest of what was read:
+    only looks behind the same are compared. `missing` says why there are none;
     `new_tokens` is what the server read for it.
     """
 
     steps: tuple[tuple[Step, ...], ...] = ()
+    prompt: str = ""
     missing: str | None = None
     new_tokens: int = 0
     wall_ms: float = 0.0

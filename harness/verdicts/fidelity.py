@@ -80,11 +80,13 @@ class Apart:
 
 
 def apart(p: Numbers, q: Numbers) -> Apart | None:
-    """`q` against `p`; `None` where they have no step in common.
+    """`q` against `p`; `None` where they read other prompts or share no step.
 
     Steps of a continuation count up to and with the first whose likeliest token differs: after it
     the two stand behind other texts.
     """
+    if p.prompt != q.prompt:
+        return None
     nats: list[float] = []
     agreeing, shift, parted = 0, 0.0, None
     for which, (mine, theirs) in enumerate(zip(p.steps, q.steps, strict=False)):
@@ -129,6 +131,14 @@ def judge_fidelity(
     looks = accepted_looks(baseline, rung.depth)
     if not looks:
         return no_baseline(cell, baseline)
+    looks = [look for look in looks if look.prompt == mine[0].prompt]
+    if not looks:
+        return replace(
+            cell,
+            code="no_depth",
+            message="the accepted runs read another document here (other depths, or a template "
+            "that changed)",
+        )
     floor = max(noise_nats, floor_of(looks))
     return replace(
         against(cell, looks[-1], mine[0], floor, "the newest accepted run", differing),

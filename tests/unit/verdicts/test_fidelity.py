@@ -225,3 +225,11 @@ def test_numbers_come_back_from_the_file_as_they_were(tmp_path: Path) -> None:
     path = write_baseline(tmp_path, base)
     again = read_baseline(path)
     assert [r.cells[2048].numbers for r in again.runs] == [r.cells[2048].numbers for r in base.runs]
+
+
+def test_numbers_behind_another_document_are_not_compared() -> None:
+    other = numbers(0.0).model_copy(update={"prompt": "other"})
+    found = cell(run(other), baseline(numbers(0.0)))
+    assert found.outcome == "NO_BASELINE"
+    assert "another document" in found.message
+    assert apart(other, numbers(0.0)) is None
