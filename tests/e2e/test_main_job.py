@@ -57,7 +57,7 @@ def test_a_first_run_measures_every_rung_and_names_the_next_step(
         right, asked, controls_right, controls = samples.retrieval
         assert right == asked == 5 * controls >= 15
         assert controls_right == controls
-        assert len(samples.chunks) >= 3
+        assert len(samples.chunks) >= 2
         assert len(samples.generation_tok_s) >= 3
         assert len(samples.ttft_ms) >= 3
         assert len(samples.memory_gib) >= 2
@@ -145,7 +145,7 @@ def test_a_wrong_rope_base_fails_the_answers_and_speed_is_not_judged(bench: Benc
     assert "the local control failed" in done.text
     assert "speeds measured, not judged" in done.text
     (record,) = bench.records()
-    assert all(len(r.asks) == 3 and r.asks[0].answer for r in record.rungs)
+    assert all(len(r.asks) >= 3 and r.asks[0].answer for r in record.rungs)
     refused = bench.harness("baseline", "update", record.header.run_id)
     assert refused.code == 3
     assert "INVALID" in refused.text
