@@ -382,7 +382,7 @@ def ladder(request: pytest.FixtureRequest) -> Ladder:
 @pytest.fixture
 def closed_ladder(ladder: Ladder) -> Ladder:
     """The climb, finished and closed by its second control, as verdicts on speed need it."""
-    ladder.campaign.close_climb()
+    ladder.close()
     return ladder
 
 

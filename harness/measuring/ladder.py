@@ -30,9 +30,21 @@ class Ladder:
 
     def check(self, metric: str, depth: int) -> CellVerdict:
         """Measure as far as needed, judge one cell, and pass, fail or skip the test accordingly."""
-        cell = self.campaign.cell(depth, metric)
+        try:
+            cell = self.campaign.cell(depth, metric)
+        except HarnessError as error:
+            self._conclude(error)
+            raise
         self._conclude(cell)
         return cell
+
+    def close(self) -> None:
+        """Climb to the end and close the climb, as verdicts on speed need it."""
+        try:
+            self.campaign.close_climb()
+        except HarnessError as error:
+            self._conclude(error)
+            raise
 
 
 class Probe:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.errors import StoreError
 from harness.measuring.ladder import Ladder
 from harness.plugin import JUDGED, SETTINGS, conclude, patience_s
 from harness.records.metrics import METRICS
@@ -153,6 +154,19 @@ def test_outcomes_of_cells_become_outcomes_of_tests(
         assert "next:" in str(caught.value)
     assert stub.climbed == [2048]
     assert [c.outcome for c in config.stash[JUDGED]] == [outcome]
+
+
+def test_a_disk_that_fills_while_a_cell_is_measured_is_a_sentence() -> None:
+    def full(*_: object) -> None:
+        raise StoreError("cannot write into the results folder")
+
+    campaign = SimpleNamespace(cell=full, close_climb=full)
+    config = cast(Any, SimpleNamespace(stash=pytest.Stash()))
+    ladder = Ladder(cast(Any, campaign), partial(conclude, config))
+    for ask in (lambda: ladder.check("prefill", 2048), ladder.close):
+        with pytest.raises(pytest.fail.Exception, match="cannot write") as caught:
+            ask()
+        assert caught.value.pytrace is False
 
 
 def test_the_plugin_alone_imports_nothing_that_measures(repo: pytest.Pytester) -> None:
