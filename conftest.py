@@ -16,7 +16,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     `-n 0` says otherwise; so do a path, `-m` and `-k`.
     """
     whole = (
-        config.args_source is config.ArgsSource.TESTPATHS
+        not hasattr(config, "workerinput")  # a worker is asked, too
+        and config.args_source is config.ArgsSource.TESTPATHS
         and config.option.markexpr == "not long and not slow"
         and not config.option.keyword
         and not config.option.usepdb
