@@ -214,7 +214,7 @@ class Kills:
             with contextlib.suppress(psutil.Error, OSError):
                 if process.environ().get(MARK) == str(self.output) and alive(process):
                     found.append(process)
-        return [p for p in found if victim in (None, part(p))]
+        return [p for p in found if victim is None or victim == part(p)]
 
     # -- what is left -----------------------------------------------------------------------
 
@@ -303,7 +303,9 @@ def asked(record: RunRecord) -> tuple[str | None, ...]:
 
 def part(process: psutil.Process) -> str:
     """Which victim a process is; else its command."""
-    line = process.cmdline() if process.is_running() else []
+    line: list[str] = []
+    with contextlib.suppress(psutil.Error):  # it may end while it is looked at
+        line = process.cmdline()
     if "harness.serving.supervise" in line:
         return "supervisor"
     if any(word.endswith("server.sh") for word in line[:2]):
