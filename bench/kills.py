@@ -1,12 +1,11 @@
 """Kill anything that takes part in a measurement, on a small disk that fills now and then.
 
-`python -m bench.kills --minutes 30 --disk DIR` starts a random one of `pytest -m long`, the same
-with `--heatmap` or `--matrix`, `harness compare` and `harness night` on the embedded server, itself
-or behind a script. At a random moment a random one of pytest (or the command), a supervisor, that
-script and the server gets SIGKILL. Results and lock lie on a tmpfs below DIR (root only: without
-it, on DIR itself, which then never fills), which a file fills now and then. After each job: no
-process of it is left, every record is readable, no output has a traceback, and every rung that was
-finished is still there and was reused. The seed makes the choices the same again.
+`python -m bench.kills --minutes 30 --disk DIR` starts a random one of `pytest -m long` (also with
+`--heatmap` or `--matrix`), `harness compare` and `harness night` on the embedded server, itself or
+behind a script, and at a random moment a random one of pytest (or the command), supervisor, script
+and server gets SIGKILL. Results and lock lie on a tmpfs at DIR that a file fills now and then; who
+may not mount one has a disk that never fills. After each job: no process of it is left, records are
+readable, no output has a traceback, and what was finished is still there and was reused.
 """
 
 import argparse
@@ -278,8 +277,7 @@ class Kills:
         raw = path.read_bytes()
         new, self._looked[path] = raw[self._looked.get(path, 0) :], len(raw)
         if (at := new.find(b"Traceback")) >= 0:
-            text = new[max(0, at - 300) :].decode("utf-8", "replace")
-            self.fault("tracebacks", f"{path.name}: {text[:4000]}")
+            self.fault("tracebacks", f"{path.name}: {new[at:][:4000].decode('utf-8', 'replace')}")
 
     def fault(self, name: str, said: str) -> None:
         """Count and tell one, with the end of what the job printed."""
@@ -289,8 +287,8 @@ class Kills:
 
     def tidy(self) -> None:
         """Room for more: everything is forgotten once half of the disk is used."""
-        total, used, _ = shutil.disk_usage(self.disk.folder)
-        if self.disk.small and used > total / 2:
+        usage = shutil.disk_usage(self.disk.folder)
+        if self.disk.small and usage.used > usage.total / 2:
             shutil.rmtree(self.results)
             self._known, self._rungs, self._looked = {}, {}, {}
 
