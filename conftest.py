@@ -25,6 +25,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if whole and config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None:
         config.option.numprocesses = WORKERS
         config.option.dist = "loadfile"
+        config.option.loadscopereorder = False  # real servers first, the many short ones fill up
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

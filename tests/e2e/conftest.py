@@ -34,7 +34,12 @@ class Bench:
         return self.root / "results"
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if k not in ("CI", "LLAMA_SERVER", "COLUMNS")}
+        left = ("CI", "LLAMA_SERVER", "COLUMNS")
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in left and not name.startswith("PYTEST_XDIST")
+        }
         lock = str(self.root / "machine.lock")
         return {**kept, "HARNESS_LOCK_FILE": lock, "PYTHONUTF8": "1", **more}
 
