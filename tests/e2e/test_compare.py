@@ -35,10 +35,10 @@ def test_two_profiles_are_visited_in_turn_and_told_apart(bench: Bench) -> None:
     )
     assert "differs: --cache-type-k: not given in A, q8_0 in B" in said
     assert "differs: their output differs" in said
-    assert "A was visited 2 times, B 1 times" in said
+    assert "A was visited 2 times, B 2 times" in said
     assert said.count("k8 is no worse than plain") == 2  # first and last
     assert bench.records() == []  # they would be in the way of baselines
-    assert len(list(bench.results.glob("compare/*/*.jsonl"))) == 3
+    assert len(list(bench.results.glob("compare/*/*.jsonl"))) == 6
 
 
 def test_arms_that_differ_in_several_things_are_refused_before_anything_starts(

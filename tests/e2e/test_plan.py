@@ -50,14 +50,14 @@ def test_a_plan_starts_the_server_reads_a_little_and_forecasts(bench: Bench) -> 
 def test_a_plan_over_budget_says_what_fits(bench: Bench) -> None:
     done = bench.harness("plan", "--ctx", "131072", "--budget", "5")
     assert done.code == 1, done.text
-    assert "objection: --budget 5 (5 s) is too short" in done.text
+    assert "objection: --budget 5 (5.0 s) is too short" in done.text
     assert "tokens fit: lower --ctx" in done.text or "not even the shallowest" in done.text
 
 
 def test_a_run_over_budget_is_refused_before_its_climb(bench: Bench) -> None:
     done = bench.pytest("-m", "long", "--ctx", "65536", "--budget", "4", "-q")
     assert done.code == 4, done.text
-    assert "--budget 4 (4 s) is too short: the climb to 65536 tokens" in done.text
+    assert "--budget 4 (4.0 s) is too short: the climb to 65536 tokens" in done.text
     assert "Traceback" not in done.text
     (record,) = bench.results.glob("*.jsonl")
     assert not read_run(record).rungs
