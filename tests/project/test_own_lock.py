@@ -26,7 +26,7 @@ def test_a_plain_pytest_does_not_wait_for_the_machine(
                 *("-k", "smoke_answers", "tests/test_long_context.py"),
             ],
             cwd=ROOT,
-            env=os.environ,
+            env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
