@@ -30,7 +30,9 @@ def test_help_and_runs_of_an_empty_folder_import_nothing_that_measures(tmp_path:
         "assert not late, late\n"
     )
     for args in (["--help"], ["runs"], ["schema", "-o", "schema.json"], ["init"]):
-        done = subprocess.run([sys.executable, "-c", code, *args], cwd=tmp_path, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *args], cwd=tmp_path, input=b"", check=False
+        )
         assert done.returncode == 0, args
 
 

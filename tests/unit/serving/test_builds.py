@@ -2,9 +2,12 @@
 
 import base64
 import hashlib
+import importlib.util
 import io
 import json
+import shutil
 import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -195,6 +198,7 @@ def test_the_archive_for_system_and_backend_is_installed_once(
     assert len(shop.requests) == asked
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a link needs a privilege on Windows")
 def test_latest_is_the_newest_with_an_archive_and_links_inside_are_kept(
     options: BuildSettings,
 ) -> None:
@@ -353,6 +357,10 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, bytes]) -> Non
     )
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("pip") is None and shutil.which("uv") is None,
+    reason="needs pip or uv",
+)
 def test_wheels_are_installed_into_folders_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +381,7 @@ def test_wheels_are_installed_into_folders_of_their_own(
     assert len(installed(options)) == 2
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_commits_are_built_by_the_recipe(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
