@@ -32,6 +32,7 @@ from harness.verdicts.stats import (
     Unjudgeable,
     decide,
     log_estimate,
+    no_worse,
     ratio_estimate,
 )
 from harness.verdicts.verdict import hold_run_level
@@ -273,18 +274,11 @@ def _decided(
     estimate = block_estimate(blocks, disturbed=disturbed)
     if isinstance(estimate, Unjudgeable):
         return "UNDECIDED", estimate, None
-    decision = decide(estimate, band=band, direction=metric.direction, min_effect=metric.min_effect)
-    if decision == "UNDECIDED" and _no_worse(metric, estimate, band):
+    way, least = metric.direction, metric.min_effect
+    decision = decide(estimate, band=band, direction=way, min_effect=least)
+    if decision == "UNDECIDED" and no_worse(estimate, band=band, direction=way, min_effect=least):
         return "PASS", estimate, "no worse; its noise hides whether it is better"
     return decision, estimate, None
-
-
-def _no_worse(metric: Metric, estimate: Estimate, band: float) -> bool:
-    """Whether the whole interval lies short of the band's worse edge: a test of non-inferiority."""
-    band = max(band, metric.min_effect / estimate.baseline)
-    if metric.direction == "higher":
-        return estimate.low >= 1.0 - band
-    return estimate.high <= 1.0 + band
 
 
 def _by_batches(

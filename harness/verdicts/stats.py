@@ -279,7 +279,7 @@ def decide(
     `band` is a share (0.10 reaches from 0.9 to 1.1 of the baseline), at least `min_effect` in the
     samples' unit; `direction` says which way is better.
     """
-    band = max(band, min_effect / estimate.baseline)
+    band = _width(estimate, band, min_effect)
     below, above = estimate.high < 1.0 - band, estimate.low > 1.0 + band
     worse, better = (below, above) if direction == "higher" else (above, below)
     if worse:
@@ -289,6 +289,19 @@ def decide(
     if estimate.low >= 1.0 - band and estimate.high <= 1.0 + band:
         return "PASS"
     return "UNDECIDED"
+
+
+def no_worse(
+    estimate: Estimate, *, band: float, direction: Direction, min_effect: float = 0.0
+) -> bool:
+    """Whether the whole interval lies short of the band's worse edge: a test of non-inferiority."""
+    band = _width(estimate, band, min_effect)
+    return estimate.low >= 1.0 - band if direction == "higher" else estimate.high <= 1.0 + band
+
+
+def _width(estimate: Estimate, band: float, min_effect: float) -> float:
+    """The band as a share of the baseline, at least `min_effect` of the samples' unit."""
+    return max(band, min_effect / estimate.baseline)
 
 
 def open_question(decision: Decision, estimate: Estimate) -> bool:
