@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from harness.options import taken
 from harness.records.bisect import Books
 from harness.records.files import check_writable, now, read_run
 from harness.records.metrics import METRICS
-from harness.report.bisect import bisect_issue, bisect_text
+from harness.report.bisect import answer, bisect_issue, bisect_text
 from harness.report.text import encodable
 from harness.serving.builds import pinned, series
 from harness.settings import Settings, tokens
@@ -42,7 +43,11 @@ class _Asked:
     issue: bool
 
     def bisect(self, folder: Path, begun: Books) -> tuple[Books, Ended]:
-        """Bisect, going on with what `folder` has, and tell what came of it."""
+        """Bisect, going on with what `folder` has, and tell what came of it.
+
+        Raises:
+            SetupError: GOOD cannot be measured, or cannot be any more.
+        """
         bisection = Bisection(
             *(_read(folder / BOOKS) or begun, folder),
             *(lambda name: arm_named(name, self.options), Console()),
@@ -52,17 +57,19 @@ class _Asked:
             contended=self.contended,
         )
         ended, books = bisection.run(), bisection.books
-        repository = self.settings.builds.repository
         say(f"records: {folder}")
-        for line in bisect_text(books, ended, repository).splitlines():
+        for line in bisect_text(books, ended, self.settings.builds.repository).splitlines():
             say(line)
-        if ended.outcome != "FOUND":
-            return books, ended
-        text = bisect_issue(books, ended, repository, _machine(folder))
+        return books, ended
+
+    def write_issue(self, folder: Path, found: Sequence[tuple[Books, Ended]]) -> None:
+        """What was found as the text of an issue, in `issue.md` and where it was asked for."""
+        arguments = self.settings.server_args or "none"
+        machine = f"{_machine(folder)}; server arguments: {arguments}"
+        text = bisect_issue(found, self.settings.builds.repository, machine)
         (folder / "issue.md").write_text(text, encoding="utf-8", newline="\n")
         if self.issue:
             click.echo(encodable(text, sys.stdout.encoding))
-        return books, ended
 
 
 @click.command(cls=Bisectable)
@@ -123,8 +130,11 @@ def bisect(
         books = Books(question=question, started_at=now(), builds=builds)
     check_writable(folder)
     books, ended = asked.bisect(folder, books)
-    if ended.outcome == "FOUND" and settings.builds.checkout is not None:
-        _bisect_commits(asked, folder / "commits", books, ended)
+    if ended.outcome == "FOUND":
+        found = [(books, ended)]
+        if settings.builds.checkout is not None:
+            found += _bisect_commits(asked, folder / "commits", books, ended)
+        asked.write_issue(folder, found)
     raise SystemExit(EXIT_CODES[ended.outcome])
 
 
@@ -161,17 +171,24 @@ def _machine(folder: Path) -> str:
     return f"{header.machine.cpu}, {gpus}, {header.machine.os}; model {header.model.name}"
 
 
-def _bisect_commits(asked: _Asked, folder: Path, books: Books, ended: Ended) -> None:
+def _bisect_commits(
+    asked: _Asked, folder: Path, books: Books, ended: Ended
+) -> list[tuple[Books, Ended]]:
     """On through the commits between two builds, where the checkout knows their tags."""
     specs = [parse(books.builds[place]) for place in (ended.last_good, ended.first_bad)]
     good, bad = (None if spec is None else tag_of(spec) for spec in specs)
     if good is None or bad is None or any(spec and spec.source == "commit" for spec in specs):
-        return
+        return []
     options = asked.settings.builds
     try:
         names = series(f"commit:{good}", f"commit:{bad}", options, offline=asked.settings.offline)
+        say(f"on through {len(names) - 1} commits from {good} to {bad}")
+        begun = Books(question=names, started_at=now(), builds=names, focus=books.focus)
+        found = asked.bisect(folder, begun)
     except SetupError as error:
         say(f"the commits between them are not bisected: {error}")
-        return
-    say(f"on through {len(names) - 1} commits from {good} to {bad}")
-    asked.bisect(folder, Books(question=names, started_at=now(), builds=names, focus=books.focus))
+        return []
+    if found[1].outcome == "FOUND":
+        return [found]
+    say(f"so it stays at this: {answer(books, ended)}")
+    return []

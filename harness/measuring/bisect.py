@@ -93,18 +93,19 @@ class Bisection:
 
         first = self._settings(a)
         try:
-            comparison = Comparison(
-                {"A": first, "B": self._settings(b)},
-                folder,
-                self._reporter,
-                short_tokens=self._short_tokens,
-                metrics=self._metrics if self.books.focus is None else (self.books.focus.metric,),
-                contended=self._contended,
-            )
-            comparison.differences()  # gets a build that is not here yet
+            second = self._settings(b)
         except SetupError as error:
             return pair("DEAD", said=str(error).splitlines()[0])
+        comparison = Comparison(
+            {"A": first, "B": second},
+            folder,
+            self._reporter,
+            short_tokens=self._short_tokens,
+            metrics=self._metrics if self.books.focus is None else (self.books.focus.metric,),
+            contended=self._contended,
+        )
         try:
+            comparison.differences()  # gets the builds that are not here yet
             compared = comparison.measure(self._blocks, 2 * self._blocks)
         except ArmError as error:
             if error.side == "A":

@@ -89,7 +89,8 @@ class Comparison:
         """What differs between the arms before anything is measured.
 
         Raises:
-            SetupError: they are not asked the same, or a server that runs does not answer.
+            SetupError: they are not asked the same.
+            ArmError: a build cannot be had, or a server that runs does not answer.
         """
         a, b = self._arms["A"], self._arms["B"]
         unlike = [f for f in PLAN_FIELDS if getattr(a, f) != getattr(b, f)]
@@ -103,19 +104,22 @@ class Comparison:
 
     def _configuration(self, side: Side) -> Configuration:
         settings = self._arms[side]
-        if settings.server_url is not None:
-            log = settings.results / "logs" / f"{side}.peek.log"
-            with closing(open_session(settings, log, self._reporter.say)) as session:
-                identity, model = session.identity, session.model
-            return Configuration(identity.build, model.identity, identity.n_ctx)
-        gguf = served_model(settings)
-        return Configuration(
-            server_name(settings),
-            gguf.content_hash[:12] if gguf is not None else "from the hub",
-            settings.ctx_tokens,
-            settings.server_args,
-            settings.env,
-        )
+        try:
+            if settings.server_url is not None:
+                log = settings.results / "logs" / f"{side}.peek.log"
+                with closing(open_session(settings, log, self._reporter.say)) as session:
+                    identity, model = session.identity, session.model
+                return Configuration(identity.build, model.identity, identity.n_ctx)
+            gguf = served_model(settings)
+            return Configuration(
+                server_name(settings),
+                gguf.content_hash[:12] if gguf is not None else "from the hub",
+                settings.ctx_tokens,
+                settings.server_args,
+                settings.env,
+            )
+        except SetupError as error:
+            raise ArmError(side, str(error)) from error
 
     def measure(self, blocks: int, most_blocks: int) -> Compared:
         """Visit the arms and judge them; more than `blocks` only while a cell hangs on noise.

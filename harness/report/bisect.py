@@ -1,6 +1,6 @@
 """The end of a bisection: the first bad build, its change on both sides; also as an issue."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from harness.llamacpp.builds import parse, tag_of
 from harness.quantities import depth_label, percent, span
@@ -38,27 +38,33 @@ def answer(books: Books, ended: Ended) -> str:
     return f"undecided{left} {bad}: {ended.reason}" if left else f"undecided: {ended.reason}"
 
 
-def bisect_issue(books: Books, ended: Ended, repository: str, machine: str) -> str:
-    """A report for whoever keeps the builds: its title on the first line."""
-    good, bad = books.builds[ended.last_good], books.builds[ended.first_bad]
+def bisect_issue(found: Sequence[tuple[Books, Ended]], repository: str, machine: str) -> str:
+    """A report for whoever keeps the builds: its title on the first line.
+
+    `found` are the bisections that named a build, the finest last: of releases, then of commits.
+    """
+    books, ended = found[-1]
+    bad = books.builds[ended.first_bad]
     cell = _cell(books, books.newest(ended.last_good, ended.first_bad))
-    title = f"Loss between {good} and {bad}"
-    if cell is not None:
-        label = METRICS[cell.metric].label
-        title = f"{label.capitalize()} at {depth_label(cell.depth)}: {_change(cell)} since {bad}"
-    parts = [
-        text(title),
-        "### What happened",
-        text(answer(books, ended)),
-        "\n".join(f"- {text(line)}" for line in (*_evidence(books, ended), *_stepped_over(books))),
-    ]
+    assert cell is not None  # a build is named only where it was measured
+    label = METRICS[cell.metric].label
+    title = f"{label.capitalize()} at {depth_label(cell.depth)}: {_change(cell)} since {bad}"
+    parts = [text(title), "### What happened"]
+    for each in found:
+        lines = (*_evidence(*each), *_stepped_over(each[0]))
+        parts += [text(answer(*each)), "\n".join(f"- {text(line)}" for line in lines)]
     if (link := range_link(books, ended, repository)) is not None:
         parts += ["### What lies between", link]
-    command = f"harness compare {good} {bad}"
+    again = "\n".join(_command(*each) for each in found)
+    parts += ["### Again", fenced(again), "### Machine", text(machine)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _command(books: Books, ended: Ended) -> str:
+    command = f"harness compare {books.builds[ended.last_good]} {books.builds[ended.first_bad]}"
     if books.focus is not None:
         command += f" --metric {books.focus.metric} --depths {books.focus.depth}"
-    parts += ["### Again", fenced(command), "### Machine", text(machine)]
-    return "\n\n".join(parts) + "\n"
+    return command
 
 
 def range_link(books: Books, ended: Ended, repository: str) -> str | None:

@@ -338,7 +338,13 @@ class Checkout:
         )
 
     def _commit(self, revision: str) -> str:
-        return self._git("rev-parse", "--verify", f"{revision}^{{commit}}").strip()
+        try:
+            return self._git("rev-parse", "--verify", f"{revision}^{{commit}}").strip()
+        except SetupError as error:
+            raise SetupError(
+                f"{self._checkout} has no commit {revision} ({error}); fetch it there "
+                "(git fetch --tags), or give another [builds] checkout"
+            ) from error
 
     def _is_ancestor(self, older: str, newer: str) -> bool:
         return self._git("merge-base", older, newer).strip() == older

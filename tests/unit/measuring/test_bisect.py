@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from harness.errors import LockedError, SetupError
+from harness.errors import LockedError
 from harness.measuring import bisect as measuring
 from harness.measuring.bisect import BOOKS, Bisection
 from harness.measuring.compare import ArmError
 from harness.records.bisect import Books, Focus
 from harness.records.metrics import METRICS
 from harness.report.bisect import answer, bisect_issue, bisect_text
-from harness.settings import Settings
+from harness.settings import BuildSettings, Settings
+from harness.verdicts.bisect import Ended
 from harness.verdicts.cell import CellVerdict
-from harness.verdicts.compare import Compared
+from harness.verdicts.compare import Compared, Side
 
 BUILDS = tuple(f"b{number}" for number in range(11000, 11032))
 REPOSITORY = "ggml-org/llama.cpp"
@@ -35,14 +36,15 @@ class Machine:
         self.depths: list[tuple[int, ...]] = []
         self.killed_at: int | None = None
 
-    def comparison(self, arms: dict[str, Settings], *_: Any, metrics: Any, **__: Any) -> Any:
-        a, b = (str(arms[side].server_bin) for side in "AB")
+    def comparison(self, arms: dict[Side, Settings], *_: Any, metrics: Any, **__: Any) -> Any:
+        a, b = str(arms["A"].server_bin), str(arms["B"].server_bin)
         machine = self
 
         class Made:
             def differences(self) -> tuple[()]:
-                if b in machine.dead:
-                    raise SetupError(f"release {b} has no archive\nmore")
+                for side in ("A", "B"):
+                    if (name := arms[side].server_bin) in machine.dead:
+                        raise ArmError(side, f"release {name} has no archive\nmore")
                 return ()
 
             def measure(self, blocks: int, most_blocks: int) -> Compared:
@@ -160,7 +162,7 @@ def test_the_end_names_the_change_on_both_sides_and_the_range(
     assert "  b11018 against b11000: generation at 2K 0.0 % (−2.0 to +2.0 %)" in lines
     assert "  b11019 against b11000: generation at 2K −20 % (−22 to −18 %)" in lines
     assert "https://github.com/ggml-org/llama.cpp/compare/b11018...b11019" in text
-    issue = bisect_issue(made.books, ended, REPOSITORY, "a <CPU>")
+    issue = bisect_issue([(made.books, ended)], REPOSITORY, "a <CPU>")
     assert issue.startswith("Generation at 2K: −20 % since b11019\n")
     assert "harness compare b11018 b11019 --metric generation --depths 2048" in issue
     assert "a &lt;CPU&gt;" in issue
@@ -186,6 +188,24 @@ def test_an_arm_that_fails_is_the_builds_fault_only_if_it_is_the_new_one(
         failing(error)
         with pytest.raises(type(error), match=str(error)):
             bisection(tmp_path / "a").run()
+
+
+def test_which_of_two_builds_cannot_be_had_is_told_apart(tmp_path: Path) -> None:
+    builds = BuildSettings(cache=tmp_path / "none")
+
+    def arm(name: str) -> Settings:
+        if name == "embedded":
+            return Settings(embedded=True)
+        return Settings(server_bin=name, offline=True, builds=builds)
+
+    def run(*names: str) -> Ended:
+        books = Books(question=names, started_at="2026-01-01T00:00:00+00:00", builds=names)
+        more = {"metrics": ("generation",), "blocks": 1, "short_tokens": 16384}
+        return Bisection(books, tmp_path, arm, Quiet(), **more).run()
+
+    assert run("embedded", "b11000").reason == "the last build cannot be measured"
+    with pytest.raises(ArmError, match="b11000 is not among the builds that are here"):
+        run("b11000", "embedded")
 
 
 def test_no_loss_is_not_reproducible(machine: Machine, tmp_path: Path) -> None:
