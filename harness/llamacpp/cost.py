@@ -13,7 +13,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from harness.llamacpp.layers import ModelLayers
 
@@ -107,6 +106,8 @@ class CostModel:
         beyond = math.log(end_tokens / self.seen_tokens) if self.seen_tokens else 0.0
         unseen = EXTRAPOLATION * max(0.0, beyond)
         error = math.sqrt(max(variance, 0.0) / ms**2 + self.spread**2 + unseen**2)
+        from scipy import special  # here, as all of scipy: it takes long to import
+
         ratio = 1 + error * float(special.stdtrit(self.degrees, (1 + CONFIDENCE) / 2))
         return Estimate(ms, ms / ratio, ms * ratio)
 

@@ -163,6 +163,12 @@ def generation_rate(generation: Generation) -> float | None:
     return None
 
 
+def generation_rates(rung: Rung) -> tuple[float, ...]:
+    """The rates of the generations that nobody disturbed."""
+    undisturbed = (g for g in rung.generations if g.contention is None)
+    return tuple(rate for g in undisturbed if (rate := generation_rate(g)))
+
+
 def prefill_rate(prefill: Prefill) -> float | None:
     """Tokens per second of one prefill request, by the server's clock, else by ours."""
     elapsed = prefill.server_ms or prefill.wall_ms
@@ -194,13 +200,14 @@ def _by_needle(asks: Iterable[AskRecord]) -> tuple[tuple[int, int], ...]:
 
 
 def _curve(prefills: Iterable[Prefill], start: int) -> tuple[Chunk, ...]:
-    spans: dict[tuple[int, int], list[float]] = {}
+    spans: dict[tuple[int, int], list[Chunk]] = {}
     for prefill in prefills:
         for chunk in prefill.chunks:
             if chunk.start_tokens >= start:
-                spans.setdefault((chunk.start_tokens, chunk.end_tokens), []).append(chunk.ms)
+                spans.setdefault((chunk.start_tokens, chunk.end_tokens), []).append(chunk)
     return tuple(
-        Chunk(start_tokens=s, end_tokens=e, ms=median(ms)) for (s, e), ms in sorted(spans.items())
+        read[0] if len(read) == 1 else read[0].model_copy(update={"ms": median(c.ms for c in read)})
+        for _, read in sorted(spans.items())
     )
 
 

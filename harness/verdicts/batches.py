@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from harness.llamacpp.cost import ChunkLike
-from harness.verdicts.noise import NORMAL_MEDIAN, PRIOR, Floats, moderate
+from harness.verdicts.noise import NORMAL_MEDIAN, PRIOR, Floats, moderate, moving_median
 from harness.verdicts.stats import Unjudgeable
 
 MIN_CHUNKS = 4
@@ -160,5 +159,5 @@ def _chunk_variance(log_ratio: Floats, correlation: float) -> tuple[float, float
 def _outliers(log_ratio: Floats, sd: float) -> tuple[Floats, NDArray[np.bool_]]:
     """The median of each batch's neighbourhood, and which stick out of it (Hampel's filter)."""
     size = min(_WINDOW, log_ratio.shape[1] // 2 * 2 - 1)
-    middle = ndimage.median_filter(log_ratio, size=(1, size), mode="mirror")
+    middle = moving_median(log_ratio, size)
     return middle, np.abs(log_ratio - middle) > _OUTLIER_SDS * sd

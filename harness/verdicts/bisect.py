@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import betaln
 
 Answer = Literal["BAD", "GOOD", "UNCLEAR", "DEAD"]
 """Of b against a: worse beyond the band, no worse, not to be told, b cannot be measured."""
@@ -160,6 +159,8 @@ def _tallies(builds: int, asked: Sequence[Asked]) -> np.ndarray:
 def _belief(builds: int, asked: Sequence[Asked]) -> np.ndarray:
     """Probability that build k is the first bad one; k = 0 is none, by what was asked for."""
     yes, every, false_yes, others = _tallies(builds, asked)
+    from scipy.special import betaln  # here, since it takes long to import
+
     log = betaln(RIGHT + yes, WRONG + every - yes)
     log += betaln(WRONG + false_yes, RIGHT + others - false_yes)
     log[0] = -np.inf

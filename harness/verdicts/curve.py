@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from harness.llamacpp.cost import ChunkLike
 from harness.quantities import near, percent
@@ -28,6 +27,7 @@ from harness.verdicts.stats import (
     decide,
     mean_estimate,
 )
+from harness.verdicts.student import normal_quantile
 from harness.verdicts.whole import ASIDE_SHARE, Stragglers, settle, stands, stragglers
 
 MIN_STRETCH_CHUNKS = 6
@@ -240,7 +240,7 @@ def _search_factor(confidence: float, count: int) -> float:
     common to all of them, and is not multiplied.
     """
     tail = (1.0 - confidence) / 2.0
-    return float((special.ndtri(tail / count) / special.ndtri(tail)) ** 2)
+    return (normal_quantile(tail / count) / normal_quantile(tail)) ** 2
 
 
 def _borne_by_most(log_ratio: Floats, ratio: float, band: float) -> bool:

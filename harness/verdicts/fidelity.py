@@ -12,9 +12,11 @@ from harness.records.fidelity import Numbers, Step
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import FIDELITY
 from harness.verdicts.cell import CellVerdict, failed, failure_code, no_baseline
+from harness.verdicts.proportions import wilson
 
 _LEAST = 1e-6
 """Probability below which the rest of a distribution is rounding."""
+_RESAMPLES = 9999
 
 
 def divergence(p: Step, q: Step) -> float:
@@ -26,8 +28,6 @@ def divergence(p: Step, q: Step) -> float:
     whole vocabulary's is at least this. What `q` gives to tokens it does not list is at most its
     last listed probability each; within that it is taken as what makes the divergence least.
     """
-    from scipy.special import rel_entr  # here, as all of scipy: it takes long to import
-
     here, there = ({t: float(np.exp(x)) for t, x in step} for step in (p, q))
     both = [token for token in here if token in there]
     only = sum(here[t] for t in here if t not in there)
@@ -37,7 +37,9 @@ def divergence(p: Step, q: Step) -> float:
     only_q = min(fair, (len(here) - len(both)) * min(there.values()))
     ps = np.array([*(here[t] for t in both), only, rest_p])
     qs = np.array([*(there[t] for t in both), only_q, rest_q - only_q])
-    return max(0.0, float(rel_entr(ps / ps.sum(), qs / qs.sum()).sum()))
+    ps, qs = ps / ps.sum(), qs / qs.sum()
+    some = ps > 0.0
+    return max(0.0, float((ps[some] * np.log(ps[some] / qs[some])).sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +66,17 @@ class Apart:
     @property
     def share_span(self) -> str:
         """Between which shares the agreement lies (95 %, Wilson 1927)."""
-        from scipy.stats import binomtest
-
-        found = binomtest(self.agreeing, len(self.nats)).proportion_ci(method="wilson")
-        return f"{share(found.low)} to {share(found.high)}"
+        low, high = wilson(self.agreeing, len(self.nats))
+        return f"{share(low)} to {share(high)}"
 
     def interval(self) -> tuple[float, float]:
         """95 % interval of the mean (bootstrap over the steps, its seed fixed)."""
-        from scipy.stats import bootstrap
-
         if len(set(self.nats)) == 1:
             return self.mean, self.mean
-        found = bootstrap((self.nats,), np.mean, method="percentile", rng=np.random.default_rng(0))
-        return float(found.confidence_interval.low), float(found.confidence_interval.high)
+        count = len(self.nats)
+        drawn = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
+        low, high = np.quantile(np.array(self.nats)[drawn].mean(axis=-1), (0.025, 0.975))
+        return float(low), float(high)
 
 
 def apart(p: Numbers, q: Numbers) -> Apart | None:

@@ -10,7 +10,7 @@ from harness.quantities import percent, span
 from harness.records.lines import Failure, Generation, Prefill, Rung, RunRecord
 from harness.records.metrics import GENERATION, PREFILL, TTFT, Metric
 from harness.records.pace import on_cpu, pooled_pace
-from harness.records.samples import generation_rate, samples_of
+from harness.records.samples import generation_rate, generation_rates
 from harness.records.sittings import read_so_far
 from harness.verdicts.drift import DRIFT_CONFIDENCE
 from harness.verdicts.stats import CONFIDENCE, Unjudgeable, ratio_estimate, same_run_ratio
@@ -292,7 +292,7 @@ def _bandwidth_law(record: RunRecord, rung: Rung) -> Violation | None:
     if not copies or not on_cpu(record) or not weights or weights < UNCACHED_BYTES:
         return None
     kv = (log.get("kv") or {}).get("bytes_per_token") or 0
-    rates = samples_of(rung).generation_tok_s
+    rates = generation_rates(rung)
     accepted = sum(g.draft_accepted_tokens or 0 for g in rung.generations)
     predicted = sum(g.predicted_tokens for g in rung.generations)
     if not rates or accepted >= predicted:
@@ -312,7 +312,7 @@ def _depth_law(record: RunRecord, rung: Rung) -> Violation | None:
         for c in record.controls
         if c.sitting == rung.sitting
     ]
-    at_depth = samples_of(rung).generation_tok_s
+    at_depth = generation_rates(rung)
     broken = depth_costs(looks, at_depth, rung.depth, confidence=DRIFT_CONFIDENCE)
     return broken or _slower_than_deeper(record, rung, at_depth)
 
@@ -325,7 +325,7 @@ def _slower_than_deeper(record: RunRecord, rung: Rung, here: Sequence[float]) ->
     for other in record.rungs:
         if other.depth <= rung.depth or other.sitting != rung.sitting or other.failure:
             continue
-        deeper = samples_of(other).generation_tok_s
+        deeper = generation_rates(other)
         ratio = same_run_ratio(deeper, here, confidence=DRIFT_CONFIDENCE, apart=True)
         if isinstance(ratio, Unjudgeable) or ratio.low <= 1.0 + DEPTH_GAIN_SHARE:
             continue

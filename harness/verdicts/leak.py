@@ -2,7 +2,7 @@
 
 What is looked at is anonymous resident memory plus swap: the mapped model file comes and goes
 with the page cache, and memory that is swapped out leaves the resident part flat. The slope is
-Theil and Sen's (the median over all pairs of samples) with its 95 % interval, from scipy.
+Theil and Sen's (the median over all pairs of samples) with its 95 % interval.
 
 A heap that has to serve long prompts grows for some requests and then stands: on a GPU server by
 35 to 100 bytes a request and token of its prompt, for ten requests and more. Such growth is a leak
@@ -19,6 +19,7 @@ import numpy as np
 
 from harness.quantities import size
 from harness.records.lines import MemorySample, Rung
+from harness.verdicts.noise import theil_sen
 
 MIN_SAMPLES = 8  # half of them must still give a slope with an interval
 TOLERANCE_BYTES = 16 * 2**10  # per token; less than this isn't worth a run's outcome
@@ -145,12 +146,11 @@ def _by_what(series: Sequence[Point], prompt_tokens: int) -> str:
 
 def _slope(series: Sequence[Point]) -> tuple[float, float, float]:
     """Slope and its 95 % interval, bytes per token."""
-    from scipy.stats import theilslopes  # here, since it takes a second to import
-
-    with np.errstate(invalid="ignore"):
-        found = theilslopes(
-            [p.held_bytes for p in series], [p.generated_tokens for p in series], alpha=0.95
-        )
-    if math.isnan(found.low_slope):  # nearly all samples are alike
+    held, tokens = (
+        np.array(side, dtype=np.float64)
+        for side in zip(*((p.held_bytes, p.generated_tokens) for p in series), strict=True)
+    )
+    slope, low, high = theil_sen(held, tokens)
+    if math.isnan(low):  # nearly all samples are alike
         return 0.0, 0.0, 0.0
-    return float(found.slope), float(found.low_slope), float(found.high_slope)
+    return slope, low, high

@@ -1,7 +1,7 @@
-"""The levels of a curve: its best least-squares fit of one, two or three of them.
+"""The levels of a curve or a series: its best least-squares fit by pieces that are constant.
 
-By running sums, one possible first border after the other: memory grows with the curve's length,
-not with its square.
+By running sums, one possible border after the other: memory grows with the curve's length, not
+with its square.
 """
 
 import math
@@ -35,6 +35,26 @@ def fit_levels(y: Floats, *, noise: float, shortest: int) -> list[tuple[int, int
             cost = float(costs.min()) + 2.0 * penalty
             best = min(best, (cost, [(0, first), (first, last), (last, count)]))
     return best[1]
+
+
+def fit_any_levels(y: Floats, *, penalty: float, shortest: int) -> list[int]:
+    """The borders, from 0 to the length of `y`, of any number of levels that fit it best.
+
+    Each further level costs `penalty`. By optimal partitioning (Jackson et al. 2005,
+    doi:10.1109/LSP.2001.838216): the best fit up to each place, from the best ones before it.
+    """
+    error, count = _Errors(y), y.size
+    cost, begins = np.full(count + 1, np.inf), np.zeros(count + 1, dtype=np.int_)
+    cost[0] = -penalty
+    for end in range(shortest, count + 1):
+        firsts = np.arange(end - shortest + 1)
+        costs = cost[firsts] + error.of(firsts, end) + penalty
+        begins[end] = np.argmin(costs)
+        cost[end] = costs[begins[end]]
+    borders = [count]
+    while borders[0] > 0:
+        borders.insert(0, int(begins[borders[0]]))
+    return borders
 
 
 class _Errors:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -144,6 +145,40 @@ def pooled_spread(runs: Sequence[RunLocation], prior: NoisePrior) -> tuple[float
     df = sum(r.df for r in runs)
     own = sum(r.df * r.spread for r in runs if r.spread is not None) / df if df else 0.0
     return moderate(own, df, prior.sample_sd**2, prior.sample_df)
+
+
+def moving_median(values: Floats, size: int) -> Floats:
+    """The median of each value's neighbourhood of `size`, an odd number, along the last axis.
+
+    Behind an end the series goes on as its mirror image; an end is no neighbour of itself.
+    """
+    half = size // 2
+    padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(half, half)], mode="reflect")
+    return np.asarray(np.median(sliding_window_view(padded, size, axis=-1), axis=-1))
+
+
+def theil_sen(y: Floats, x: Floats, confidence: float = 0.95) -> tuple[float, float, float]:
+    """The median of the slopes of all pairs, and its interval; NaN where ties leave none.
+
+    Sen 1968, doi:10.1080/01621459.1968.10480934, equations 2.6 and 2.7.
+    """
+    i, j = _pairs(y.size, 1)
+    apart = x[j] != x[i]
+    slopes = np.sort((y[j] - y[i])[apart] / (x[j] - x[i])[apart])
+    slope, count, n = float(np.median(slopes)), slopes.size, y.size
+    ties = sum(_ties(values) for values in (x, y))
+    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18.0
+    if variance < 0.0:
+        return slope, math.nan, math.nan
+    reach = NormalDist().inv_cdf(0.5 + confidence / 2.0) * math.sqrt(variance)
+    low = max(round((count - reach) / 2.0) - 1, 0)
+    high = min(round((count + reach) / 2.0), count - 1)
+    return slope, float(slopes[low]), float(slopes[high])
+
+
+def _ties(values: Floats) -> int:
+    counts = np.unique(values, return_counts=True)[1]
+    return int((counts * (counts - 1) * (2 * counts + 5)).sum())
 
 
 @lru_cache(maxsize=64)

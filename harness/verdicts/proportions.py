@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from harness.verdicts.stats import MIN_SAMPLES, RUN_LEVEL, Decision, Unjudgeable, significant_in_run
+from harness.verdicts.student import normal_quantile
 
 CONFIDENCE = 0.95
 """Shares of right answers have no band around them, so their interval alone keeps noise away."""
@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 ONE_RUNG_SHARE = 0.7
 """How much of the level goes to needles lost at one rung; the rest to those lost at any."""
-_ERROR_RATES = np.linspace(0.0, 0.6, 601)
+_ERROR_RATES = np.linspace(0.001, 0.6, 600)
 
 Needles = Sequence[tuple[int, int]]
 """(right, asked) of each needle."""
@@ -79,14 +79,8 @@ def proportion_estimate(
             f"at least {MIN_SAMPLES} answers on each side",
         )
     now, base = successes / trials, base_successes / base_trials
-    now_low, now_high = _wilson(successes, trials, confidence)
-    base_low, base_high = _wilson(base_successes, base_trials, confidence)
-    table = [
-        [successes, trials - successes],
-        [base_successes, base_trials - base_successes],
-    ]
-    from scipy.stats import fisher_exact  # here, since it takes a second to import
-
+    now_low, now_high = wilson(successes, trials, confidence)
+    base_low, base_high = wilson(base_successes, base_trials, confidence)
     return ProportionEstimate(
         difference=now - base,
         low=now - base - math.hypot(now - now_low, base_high - base),
@@ -96,7 +90,7 @@ def proportion_estimate(
         trials=trials,
         base_successes=base_successes,
         base_trials=base_trials,
-        p_no_change=float(fisher_exact(table).pvalue),
+        p_no_change=_fisher(successes, trials, base_successes, base_trials),
     )
 
 
@@ -177,8 +171,12 @@ def _lost_by_chance(lost: int, asked: int, known: int) -> float:
     The same bound on a p-value that Barnard's and Boschloo's tests use: the largest over what is
     not known, here the error rate.
     """
-    chances = (1.0 - _ERROR_RATES) ** known * special.bdtrc(lost - 1, asked, _ERROR_RATES)
-    return float(np.max(chances))
+    wrong, right = np.log(_ERROR_RATES), np.log1p(-_ERROR_RATES)
+    logs = [
+        math.log(math.comb(asked, n)) + n * wrong + (asked - n + known) * right
+        for n in range(lost, asked + 1)
+    ]
+    return float(np.exp(logs).sum(axis=0).max())
 
 
 def _shares(needles: Needles, others: Needles) -> list[int]:
@@ -221,8 +219,24 @@ def _dealt(now: Sequence[int], base: Sequence[int]) -> Counter[int]:
     return drawn[-1]
 
 
-def _wilson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
-    from scipy.stats import binomtest
+def _fisher(successes: int, trials: int, base_successes: int, base_trials: int) -> float:
+    """Fisher's exact two-sided probability: of all tables no likelier than this one, counted."""
+    right = successes + base_successes
+    least, most = max(0, right - base_trials), min(right, trials)
+    ways = [
+        math.comb(trials, k) * math.comb(base_trials, right - k) for k in range(least, most + 1)
+    ]
+    seen = ways[successes - least]
+    return sum(way for way in ways if way <= seen) / sum(ways)
 
-    interval = binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-    return float(interval.low), float(interval.high)
+
+def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson's score interval of a share (1927, doi:10.1080/01621459.1927.10502953)."""
+    z2, found = normal_quantile(0.5 + confidence / 2.0) ** 2, successes / trials
+    middle = (found + z2 / (2.0 * trials)) / (1.0 + z2 / trials)
+    reach = math.sqrt(z2 * (found * (1.0 - found) + z2 / (4.0 * trials)) / trials)
+    reach /= 1.0 + z2 / trials
+    return (
+        middle - reach if successes else 0.0,
+        middle + reach if successes < trials else 1.0,
+    )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import special
 
 from harness.records.metrics import Direction
 from harness.verdicts.noise import (
@@ -24,6 +23,7 @@ from harness.verdicts.noise import (
     summarise,
     without_outliers,
 )
+from harness.verdicts.student import quantile, upper_tail
 
 Decision = Literal["PASS", "IMPROVED", "REGRESSED", "UNDECIDED"]
 
@@ -72,7 +72,7 @@ class Estimate:
     @property
     def p_no_change(self) -> float:
         """Two-sided probability of a ratio this far from 1 when nothing changed."""
-        return float(2.0 * special.stdtr(self.df, -abs(math.log(self.ratio)) / self.se_log))
+        return 2.0 * upper_tail(abs(math.log(self.ratio)) / self.se_log, self.df)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def log_estimate(
     `counts` are the samples of this run and of the baseline; the rest is as in `Estimate`.
     """
     se = math.sqrt(variance)
-    reach = float(special.stdtrit(df, 0.5 + confidence / 2.0)) * se
+    reach = quantile(0.5 + confidence / 2.0, df) * se
     return Estimate(
         ratio=math.exp(log_ratio),
         low=math.exp(log_ratio - reach),

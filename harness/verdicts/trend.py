@@ -13,13 +13,15 @@ from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage, stats
 
 from harness.records.baseline import key_of
 from harness.records.lines import RunRecord
 from harness.records.metrics import METRICS, Direction
 from harness.records.points import Point
 from harness.records.samples import samples_of, values_of
+from harness.verdicts.levels import fit_any_levels
+from harness.verdicts.noise import moving_median, theil_sen
+from harness.verdicts.student import quantile, upper_tail
 from harness.verdicts.verdict import judge
 
 MIN_RUNS = 4
@@ -107,8 +109,8 @@ def points_of(record: RunRecord) -> Iterator[Point]:
 def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     """The lasting changes of level in a series of positive values, oldest first.
 
-    The levels are a penalised least-squares fit to the logarithms (PELT by `ruptures`; a further
-    level must lower the squared error by more than 2.5 log(n) noise variances, after Yao 1988,
+    The levels are a penalised least-squares fit to the logarithms (a further level must lower the
+    squared error by more than 2.5 log(n) noise variances, after Yao 1988,
     doi:10.1016/0167-7152(88)90118-6). Single outlying runs are drawn in first, and a change
     is kept only if it is larger than `MIN_SHARE` and passes a t test at `LEVEL`.
 
@@ -123,11 +125,7 @@ def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     noise_sd = _noise_sd(y)
     y = _outliers_drawn_in(y, noise_sd)
     penalty = _PENALTY * math.log(y.size) * noise_sd**2
-    import ruptures  # here, since a run's verdict does without it
-
-    fit = ruptures.KernelCPD(kernel="linear", min_size=MIN_RUNS).fit(y.reshape(-1, 1))
-    borders = [0, *map(int, fit.predict(pen=penalty))]
-    borders = _placed(y, borders)
+    borders = _placed(y, fit_any_levels(y - y.mean(), penalty=penalty, shortest=MIN_RUNS))
     while len(borders) > 2:
         points = _between(y, borders)
         weakest = max(points, key=lambda p: (abs(p.change) < MIN_SHARE, p.p_value))
@@ -145,19 +143,20 @@ def slow_decay(
     `values` are one a run, oldest first; `reference` the pinned run's own value or values. `None`
     when there are too few runs, or no such decay.
     """
-    recent = np.log(np.asarray(values[-RECENT_RUNS:], dtype=np.float64))
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    recent = logs[-RECENT_RUNS:]
     if recent.size < MIN_RUNS or not reference:
         return None
-    noise_sd = max(_noise_sd(np.log(np.asarray(values, dtype=np.float64))), _LEAST_SD)
+    noise_sd = max(_noise_sd(logs), _LEAST_SD)
     pinned = np.log(np.asarray(reference, dtype=np.float64))
     change = float(np.median(recent) - np.median(pinned))  # a bad night moves no median
     error = _MEDIAN_SE * noise_sd * math.sqrt(1.0 / recent.size + 1.0 / pinned.size)
-    reach = float(stats.t.ppf(0.995, max(len(values) - 1, 1))) * error
+    reach = quantile(0.995, max(len(values) - 1, 1)) * error
     worse = change < 0.0 if direction == "higher" else change > 0.0
     edge = math.log1p(-band / 2.0) if change < 0.0 else math.log1p(band / 2.0)
     if not worse or abs(change) < abs(edge) or abs(change) <= reach:
         return None
-    slope = float(stats.theilslopes(np.log(np.asarray(values, dtype=np.float64))).slope)
+    slope, _, _ = theil_sen(logs, np.arange(logs.size, dtype=np.float64))
     return Decay(
         change=math.expm1(change),
         low=math.expm1(change - reach),
@@ -176,9 +175,7 @@ def _noise_sd(y: Floats) -> float:
 
 def _outliers_drawn_in(y: Floats, noise_sd: float) -> Floats:
     """Runs further from their neighbours than noise would put them, moved amidst them (Hampel)."""
-    middle = ndimage.median_filter(
-        y, size=_WINDOW, mode="mirror"
-    )  # an end is no neighbour of itself
+    middle = moving_median(y, _WINDOW)
     return np.where(np.abs(y - middle) > _OUTLIER_SDS * noise_sd, middle, y)
 
 
@@ -214,7 +211,7 @@ def _between(y: Floats, borders: Sequence[int]) -> list[ChangePoint]:
                 before=math.exp(float(before.mean())),
                 after=math.exp(float(after.mean())),
                 change=math.expm1(step),
-                p_value=float(2.0 * stats.t.sf(t, df)),
+                p_value=2.0 * upper_tail(t, df),
             )
         )
     return points
