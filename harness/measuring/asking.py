@@ -15,7 +15,7 @@ from harness.questions.failures import Diagnosis, ForeignOrigin
 from harness.questions.haystack import CountTokens, Placed, Segment, grow
 from harness.questions.needles import Ask, Needle
 from harness.records.lines import AskRecord, ProbeAsk
-from harness.serving.client import Exchange
+from harness.serving.wire import Exchange
 
 
 @dataclass(frozen=True, slots=True)

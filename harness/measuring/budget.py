@@ -18,8 +18,8 @@ from harness.llamacpp.layers import active_parameters, model_layers
 from harness.measuring.script import Script
 from harness.quantities import duration
 from harness.records.lines import Chunk, Plan
-from harness.serving.client import Exchange
 from harness.serving.gguf_file import GgufInfo
+from harness.serving.wire import Exchange
 
 DEFAULT_AGAIN_S = 120.0
 PROBE_SHARE = 0.02

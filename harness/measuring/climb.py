@@ -24,9 +24,9 @@ from harness.records.lines import AskRecord, Failure, Footer, Plan, Prefill, Run
 from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT, Metric
 from harness.records.samples import caching_at
 from harness.records.sittings import climb_ms
-from harness.serving.client import Exchange
 from harness.serving.log import LogCounts, explain, log_event, newest_lines
 from harness.serving.slots import Slots
+from harness.serving.wire import Exchange
 from harness.verdicts.leak import LONG_REQUESTS
 
 MAX_ASKS = 9

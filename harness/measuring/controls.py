@@ -9,8 +9,8 @@ from harness.machine.pace import BURSTS, BURSTS_AT_RUNG
 from harness.measuring.recorded import generation_record
 from harness.measuring.sitting import Sitting
 from harness.records.lines import Control, Event, Generation, Prefill
-from harness.serving.client import Exchange
 from harness.serving.log import findings_of
+from harness.serving.wire import Exchange
 
 CONTROL_TOKENS = 160
 CONTROL_REPEATS = 3

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import ServerError
-from harness.serving.client import Client
+
+if TYPE_CHECKING:
+    from harness.serving.client import Client
 
 Slot = Mapping[str, Any]
 CONTENTION = "contention"
@@ -42,7 +44,7 @@ class OtherClients:
     _seen: list[tuple[int, int, str]] = field(default_factory=list)
 
     @contextmanager
-    def watched(self, client: Client, event: Callable[..., None]) -> Iterator[None]:
+    def watched(self, client: "Client", event: Callable[..., None]) -> Iterator[None]:
         """Look before and after a measured request, and put what another client did on record.
 
         Raises:
@@ -61,7 +63,9 @@ class OtherClients:
         """What another client did in a window; `None`: nothing that was seen."""
         return next((s for a, b, s in self._seen if a < end_ns and b > start_ns), None)
 
-    def _refuse_another_server(self, client: Client, slots: Sequence[Slot], *, asked: bool) -> None:
+    def _refuse_another_server(
+        self, client: "Client", slots: Sequence[Slot], *, asked: bool
+    ) -> None:
         """`asked`: a request of ours was answered since the last look, so a slot must show it."""
         tasks = {s.get("id"): t for s in slots if isinstance(t := s.get("id_task"), int) and t >= 0}
         known = [(self._tasks.get(slot, -1), task) for slot, task in tasks.items()]
@@ -76,7 +80,7 @@ class OtherClients:
             )
         self._tasks |= tasks
 
-    def _slots(self, client: Client) -> Sequence[Slot]:
+    def _slots(self, client: "Client") -> Sequence[Slot]:
         if self.off:
             return ()
         try:

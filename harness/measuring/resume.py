@@ -17,8 +17,8 @@ from harness.records.sittings import (
     same_plan,
     unfinished,
 )
-from harness.serving.client import Exchange
 from harness.serving.slots import Slots
+from harness.serving.wire import Exchange
 
 Say = Callable[[str], None]
 

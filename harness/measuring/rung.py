@@ -25,8 +25,8 @@ from harness.records.lines import (
     Rung,
     Timed,
 )
-from harness.serving.client import Exchange
 from harness.serving.log import newest_lines
+from harness.serving.wire import Exchange
 
 TimedSample = TypeVar("TimedSample", bound=Timed)
 

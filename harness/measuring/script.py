@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from harness.errors import ServerError
 from harness.measuring.refusals import refuse_reuse
@@ -19,8 +20,11 @@ from harness.questions.needles import (
     needle_names,
 )
 from harness.records.lines import AskRecord, Plan
-from harness.serving.client import Client, Exchange
+from harness.serving.wire import Exchange
 from harness.settings import Settings
+
+if TYPE_CHECKING:
+    from harness.serving.client import Client
 
 _TAIL_MARGIN_TOKENS = 4
 _PLACEHOLDER = "The document goes here.\n"
@@ -29,7 +33,7 @@ _PLACEHOLDER = "The document goes here.\n"
 class Script:
     """The prompts of a run: the growing document, the questions, how the template wraps them."""
 
-    def __init__(self, client: Client, settings: Settings, *, native: bool) -> None:
+    def __init__(self, client: "Client", settings: Settings, *, native: bool) -> None:
         self._client = client
         self._rng = random.Random(f"asks/{settings.seed}")
         self.codes = CodeSource(random.Random(f"codes/{settings.seed}"))
@@ -192,7 +196,7 @@ def _sample_ask() -> Ask:
     return make_ask(needles, codes, "forward", rng)
 
 
-def _tokens_per_character(client: Client) -> float:
+def _tokens_per_character(client: "Client") -> float:
     source = lines(random.Random("calibration"), "plain")
     text = "".join(next(source) for _ in range(40))
     exchange = client.chat(text, max_tokens=1, reuse=False, native=False)

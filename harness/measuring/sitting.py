@@ -10,8 +10,8 @@ from harness.measuring.recorded import prefill_record
 from harness.measuring.reporter import MemoryReader, Reporter, Watcher
 from harness.measuring.script import Script
 from harness.records.lines import AnyLine, Event, Prefill
-from harness.serving.client import Exchange
 from harness.serving.session import Session
+from harness.serving.wire import Exchange
 from harness.settings import Settings
 
 

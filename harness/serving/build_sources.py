@@ -13,15 +13,16 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import httpx2
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import SetupError
 from harness.llamacpp.builds import Spec, asset_for, between, order
 from harness.records.lines import BuildOrigin
 from harness.serving.archives import unpack
 from harness.settings import BuildSettings
+
+if TYPE_CHECKING:
+    import httpx2
 
 TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")  # names of variables, not tokens
 _TRIES = 3
@@ -130,6 +131,8 @@ class Releases:
                 return
 
     def _json(self, url: str, what: str) -> Any:
+        import httpx2  # here, since the commands' help and lists do without it
+
         try:
             answer = httpx2.get(
                 url, headers=self._headers, timeout=_ANSWER_S, follow_redirects=True
@@ -142,7 +145,7 @@ class Releases:
                 "take a build that `harness builds` lists, with --offline"
             ) from error
 
-    def _refuse_bad(self, answer: httpx2.Response, what: str) -> None:
+    def _refuse_bad(self, answer: "httpx2.Response", what: str) -> None:
         if answer.status_code in (403, 429) and answer.headers.get("x-ratelimit-remaining") == "0":
             until_s = float(answer.headers.get("x-ratelimit-reset") or time.time())
             minutes = max(1, round((until_s - time.time()) / 60))
@@ -156,6 +159,8 @@ class Releases:
 
     def _download(self, asset: Mapping[str, Any], part: Path) -> str:
         """Fetch an archive into `part`, going on with what is there; its SHA-256, checked."""
+        import httpx2
+
         name, size = str(asset["name"]), int(asset["size"])
         for _ in range(_TRIES):
             try:
@@ -188,6 +193,8 @@ class Releases:
         if have >= size:
             return
         headers = {**self._headers, "Range": f"bytes={have}-"} if have else self._headers
+        import httpx2
+
         with httpx2.stream(
             "GET", url, headers=headers, timeout=_ANSWER_S, follow_redirects=True
         ) as answer:

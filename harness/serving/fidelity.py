@@ -1,13 +1,15 @@
 """What a server holds for the likeliest next tokens: by id, or by text where it tells no ids."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from harness.errors import ServerError
 from harness.records.fidelity import TOP, Step
-from harness.serving.client import Client
 from harness.serving.shapes import shaped
+
+if TYPE_CHECKING:
+    from harness.serving.client import Client
 
 _NEVER = -99.0
 """A log-probability for what a server calls impossible (it sends the least number it has)."""
@@ -55,7 +57,7 @@ class _Chat(_Shape):
     choices: tuple[_Choice, ...] = ()
 
 
-def fingerprint_of(client: Client, text: str) -> Fingerprint:
+def fingerprint_of(client: "Client", text: str) -> Fingerprint:
     """What the server would say after `text`, read cold."""
     body = _asked(text, 1, reuse=False)
     answer = shaped(_Completion, client.post("/completion", body), "/completion's answer")
@@ -63,7 +65,7 @@ def fingerprint_of(client: Client, text: str) -> Fingerprint:
     return tuple((candidate.id or 0, candidate.logprob) for candidate in first.top_logprobs)
 
 
-def native_steps(client: Client, prompt: str, tokens: int) -> tuple[tuple[Step, ...], int]:
+def native_steps(client: "Client", prompt: str, tokens: int) -> tuple[tuple[Step, ...], int]:
     """A distribution for each of `tokens` greedy tokens after `prompt`, and the tokens read anew.
 
     Raises:
@@ -74,7 +76,7 @@ def native_steps(client: Client, prompt: str, tokens: int) -> tuple[tuple[Step, 
     return _steps(answer.completion_probabilities, "n_probs"), answer.timings.prompt_n
 
 
-def chat_steps(client: Client, text: str, tokens: int) -> tuple[Step, ...]:
+def chat_steps(client: "Client", text: str, tokens: int) -> tuple[Step, ...]:
     """The same of a chat server in reduced mode, after a message.
 
     Raises:

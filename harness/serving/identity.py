@@ -7,19 +7,24 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from harness.errors import SetupError
 from harness.llamacpp.builds import EMBEDDED_WHEEL
 from harness.llamacpp.flags import key_of, noted_env, noted_of, without_secrets
 from harness.records.lines import BuildOrigin, ModelIdentity, ServerIdentity
-from harness.serving.client import Client
 from harness.serving.gguf_file import model_identity, read_gguf
 from harness.serving.shapes import ListedModel, ModelMeta, Props, inert, shaped
+
+if TYPE_CHECKING:
+    from harness.serving.client import Client
 
 _NAME_CHARS = 120
 
 
-def described(client: Client, named: str | None = None) -> tuple[Props | None, ListedModel | None]:
+def described(
+    client: "Client", named: str | None = None
+) -> tuple[Props | None, ListedModel | None]:
     """`/props` and the entry of `/v1/models` (`named`, else the first), `None` where there is none.
 
     Raises:

@@ -12,14 +12,17 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from harness.errors import ServerError, SetupError
-from harness.serving.client import Client
 from harness.serving.exit_code import ending
 from harness.serving.orphans import GRACE_S, new_mark, stop_marked
 from harness.serving.shapes import inert
+
+if TYPE_CHECKING:
+    from harness.serving.client import Client
 
 LOOPBACK = "127.0.0.1"
 _TAIL_LINES = 40
@@ -213,7 +216,7 @@ def _holder(port: int) -> str:
         return f" by pid {pid}"
 
 
-def wait_until_ready(server: RunningServer, client: Client, *, limit_s: float) -> None:
+def wait_until_ready(server: RunningServer, client: "Client", *, limit_s: float) -> None:
     """Ready = `/health` says ok **and** one small completion is answered.
 
     Raises:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from harness.errors import HarnessError, ServerError, SetupError
@@ -27,7 +28,6 @@ from harness.llamacpp.flags import (
 from harness.llamacpp.log import scan
 from harness.records.lines import ModelIdentity, ServerIdentity
 from harness.serving.builds import build_of
-from harness.serving.client import Client
 from harness.serving.embedded import FLAGS
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf
 from harness.serving.identity import described, identity_of, model_of
@@ -42,6 +42,9 @@ from harness.serving.launch import (
     wait_until_ready,
 )
 from harness.settings import API_KEY_VARIABLE, Settings
+
+if TYPE_CHECKING:
+    from harness.serving.client import Client
 
 _LONGEST_REQUEST_S = 7 * 24 * 3600
 _NAME_CHARS = 120
@@ -63,7 +66,7 @@ class Session:
     lack llama-server's native endpoints: client-side timing only.
     """
 
-    client: Client
+    client: "Client"
     identity: ServerIdentity
     model: ModelIdentity
     pid: int | None
@@ -110,6 +113,8 @@ def open_session(
 
 def _attach(settings: Settings, say: Say) -> Session:
     assert settings.server_url is not None
+    from harness.serving.client import Client
+
     url = settings.server_url.split(",")[0].strip()
     client = Client(url, api_key=settings.api_key, idle_limit_s=settings.idle_timeout_s)
     try:
@@ -198,6 +203,8 @@ def _start(settings: Settings, log_path: Path, say: Say, notes: Path | None) -> 
         env["PYTHONPATH"] = build.python_path
     spec = LaunchSpec(tuple(argv), port, log_path, env, notes, host)
     running = RunningServer(spec)
+    from harness.serving.client import Client
+
     client = Client(spec.base_url, api_key=key, idle_limit_s=settings.idle_timeout_s)
     try:
         wait_until_ready(running, client, limit_s=settings.ready_timeout_s)

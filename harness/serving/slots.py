@@ -10,11 +10,13 @@ again before anything is measured on top of it.
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import ServerError
 from harness.records.lines import Event, RunRecord
-from harness.serving.client import Client
+
+if TYPE_CHECKING:
+    from harness.serving.client import Client
 
 MOST_SHARE = 0.1
 LEAST_READ_MS = 2000.0
@@ -27,7 +29,7 @@ class Slots:
     """Saved states of one run. Files are named after run and rung; the newest two are kept."""
 
     def __init__(
-        self, client: Client, folder: Path, run_id: str, keep: Callable[[Event], None]
+        self, client: "Client", folder: Path, run_id: str, keep: Callable[[Event], None]
     ) -> None:
         self._client = client
         self._folder = folder
