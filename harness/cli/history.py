@@ -19,7 +19,6 @@ from harness.quantities import depth_label, number, percent
 from harness.records.history import History, read_history
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell, groups
-from harness.report.html import history_page
 from harness.report.publish import bands_of, sentences
 from harness.report.sparkline import sparkline
 from harness.report.text import plain_table
@@ -72,6 +71,8 @@ def history(
     for damage in found.damaged:
         say(f"left out: {damage}")
     if output is not None:
+        from harness.report.html import history_page
+
         text = history_page(points, bands=bands_of(settings), reference=pinned)
         write_text(text, output)
     for answer in answers:

@@ -13,7 +13,6 @@ from harness.cli.history import _first_bad
 from harness.cli.output import write_text
 from harness.options import taken
 from harness.records.points import Point
-from harness.report.html import page
 from harness.report.markdown import bug_report
 from harness.report.markdown import summary as markdown_summary
 from harness.report.publish import bands_of, history_of, sentences
@@ -56,5 +55,7 @@ def report(
     elif issue:
         write_text(bug_report(chosen[0], first_bad=_first_bad(points, settings)), output)
     else:
+        from harness.report.html import page
+
         text = page(chosen, bands=bands_of(settings), history=points)
         write_text(text, output or settings.results / f"{chosen[0].record.header.run_id}.html")

@@ -9,7 +9,6 @@ from harness.records.baseline import key_of
 from harness.records.history import read_history
 from harness.records.metrics import METRICS
 from harness.records.points import Point, by_cell, groups
-from harness.report.html import page
 from harness.report.markdown import summary
 from harness.report.plots.trends import sentence
 from harness.settings import Settings
@@ -38,6 +37,8 @@ def publish(
     try:
         points = history_of(runs, settings.results)
         if report is not None:
+            from harness.report.html import page
+
             report.parent.mkdir(parents=True, exist_ok=True)
             text = page(runs, bands=bands_of(settings), history=points)
             report.write_text(text, encoding="utf-8", newline="\n")
