@@ -52,6 +52,9 @@ FILES = {
     ".github/workflows/long-context.yml": WORKFLOW,
 }
 
+UNANSWERED = 4
+"""Exit code where nobody could be asked."""
+
 
 @click.command()
 @click.option("--tests", is_flag=True, help="Also a test module; `-m long` works without one.")
@@ -61,6 +64,7 @@ def init(tests: bool, workflow: bool, yes: bool) -> None:
     """Write harness.toml (and more, if asked for) into this folder.
 
     The files are shown first; one that is there already is left as it is.
+    Exit code: 0 written, not wanted or there already, 4 nobody answered: say --yes.
     """
     wanted = {".toml": True, ".py": tests, ".yml": workflow}
     new = {}
@@ -77,9 +81,10 @@ def init(tests: bool, workflow: bool, yes: bool) -> None:
         say("nothing to write. Measure: pytest -m long")
         return
     names = ", ".join(new)
-    if not yes and not (sys.stdin.isatty() and click.confirm(f"Write {names}?", default=True)):
+    wants = yes or _answer(f"Write {names}?")
+    if not wants:
         say(f"nothing written; `harness init --yes` writes {names}")
-        return
+        raise SystemExit(UNANSWERED if wants is None else 0)
     for name, text in new.items():
         try:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -88,3 +93,14 @@ def init(tests: bool, workflow: bool, yes: bool) -> None:
         except OSError as error:
             raise StoreError(f"cannot write {name}: {error.strerror or error}") from error
     say(f"wrote {names}. Measure: pytest -m long")
+
+
+def _answer(question: str) -> bool | None:
+    """Yes or no; `None` where nobody answers: no terminal, or one that ends, as Windows' NUL."""
+    if not sys.stdin.isatty():
+        return None
+    try:
+        return click.confirm(question, default=True)
+    except click.Abort:
+        say("")
+        return None
