@@ -3,6 +3,7 @@
 import shutil
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ from harness.cli.chosen import settings_for
 from harness.cli.output import terminal
 from harness.errors import HarnessError, SetupError
 from harness.llamacpp.builds import parse
+from harness.machine import sigterm
 from harness.measuring.compare import Comparison, refuse_mixed
 from harness.options import taken
 from harness.records.files import check_writable, new_run_id
@@ -19,8 +21,8 @@ from harness.records.metrics import METRICS
 from harness.report.compare import comparison_text
 from harness.report.text import encodable
 from harness.settings import Settings, tokens
-from harness.verdicts.compare import CANNOT_TELL, Side
-from harness.verdicts.differences import effective_differences
+from harness.verdicts.compare import CANNOT_TELL, Compared, Side
+from harness.verdicts.differences import Difference, effective_differences
 
 EMBEDDED = "embedded"
 """How the embedded server is called where a binary or profile may stand."""
@@ -119,24 +121,38 @@ def compare(
     )
     found = comparison.differences()
     refuse_mixed(found, allowed=allow_differences)
-    compared = comparison.measure(blocks, 2 * blocks)
-    if find_onset:
-        compared = comparison.find_onset()
+    sigterm.as_ctrl_c()
+    try:
+        compared = comparison.measure(blocks, 2 * blocks)
+        if find_onset:
+            compared = comparison.find_onset()
+    except (KeyboardInterrupt, HarnessError):
+        kept = comparison.judged()
+        if kept.cells:
+            click.echo(f"cut short after {len(comparison.visits)} visits; what they show:")
+            _show(kept, comparison, found, folder, _names(a, b))
+        raise
+    _show(compared, comparison, found, folder, _names(a, b))
+    raise SystemExit(compared.exit_code)
+
+
+def _show(
+    compared: Compared,
+    comparison: Comparison,
+    found: Sequence[Difference],
+    folder: Path,
+    names: tuple[str, str],
+) -> None:
     first = {visit.side: visit.record for visit in reversed(comparison.visits)}
     differing = [d.sentence for d in found]
     differing += [s for s in effective_differences(first["A"], first["B"]) if s not in differing]
     width, color = terminal()
     click.echo(f"records: {folder}")
+    encoding = sys.stdout.encoding
     text = comparison_text(
-        compared,
-        differing,
-        names=_names(a, b),
-        width=width,
-        color=color,
-        encoding=sys.stdout.encoding,
+        compared, differing, names=names, width=width, color=color, encoding=encoding
     )
     click.echo(text, nl=False)
-    raise SystemExit(compared.exit_code)
 
 
 def _names(a: str, b: str) -> tuple[str, str]:

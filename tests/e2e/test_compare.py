@@ -1,9 +1,13 @@
 """`harness compare` on the real embedded server, and the codes that `git bisect run` reads."""
 
+import signal
+import sys
+import time
+
 import pytest
 
 from harness.verdicts.compare import CANNOT_TELL
-from tests.e2e.conftest import Bench
+from tests.e2e.conftest import Bench, servers_of
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +43,26 @@ def test_two_profiles_are_visited_in_turn_and_told_apart(bench: Bench) -> None:
     assert said.count("k8 is no worse than plain") == 2  # first and last
     assert bench.records() == []  # they would be in the way of baselines
     assert len(list(bench.results.glob("compare/*/*.jsonl"))) == 6
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that can be caught")
+def test_a_comparison_that_is_cut_short_says_what_its_visits_show(bench: Bench) -> None:
+    running = bench.start(
+        *("-m", "harness", "compare", "embedded", "embedded", "--depths=1024", "--ctx=1024"),
+        *("--repeats=3", "--blocks=9", "--metric=retrieval", "--metric=memory"),
+    )
+    records = "compare/*/*.jsonl"
+    until = time.monotonic() + 240.0
+    while len(list(bench.results.glob(records))) < 6 and time.monotonic() < until:
+        time.sleep(0.2)
+    running.send_signal(signal.SIGTERM)
+    out, _ = running.communicate(timeout=60)
+    said = " ".join(out.decode().split())
+    assert running.returncode == CANNOT_TELL, said
+    assert "cut short after 5 visits; what they show:" in said
+    assert "A was visited 1 times, B 2 times" in said
+    assert "stopped before it could be told; the visits' records are kept" in said
+    assert servers_of(bench.root) == []
 
 
 def test_arms_that_differ_in_several_things_are_refused_before_anything_starts(
