@@ -3,6 +3,7 @@
 import atexit
 import gc
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -12,7 +13,7 @@ from harness import __version__
 from harness.cli.output import fail
 from harness.errors import HarnessError
 
-SEVERAL = "Several runs"
+AFTER, SEVERAL = "After a run", "Several runs"
 COMMANDS: dict[str, dict[str, str]] = {
     "Before a run": {
         "init": "Write the few files for a project of your own; shows them first.",
@@ -20,7 +21,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "builds": "Builds of llama.cpp by name: list, get, prune.",
         "plan": "What a context will need in memory and time, before the hours are spent.",
     },
-    "After a run": {
+    AFTER: {
         "runs": "List the recorded runs.",
         "judge": "Judge a recorded run again.",
         "baseline": "Accept, list, show, compare and prune baselines.",
@@ -83,7 +84,10 @@ def run() -> None:
     One that does not measure is over before it has made garbage worth looking for; looking through
     what it imported would take a sixth of its time. What it leaves, the system takes back.
     """
-    if not COMMANDS[SEVERAL].keys() & set(sys.argv[1:2]):
+    called = set(sys.argv[1:2])
+    if called & COMMANDS[AFTER].keys():  # they start no server, which would inherit it
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for numpy's few numbers
+    if not called & COMMANDS[SEVERAL].keys():
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
     main()
