@@ -276,7 +276,7 @@ def _facts(header: Header) -> dict[str, object]:
     plan, machine, server = header.plan, header.machine, header.server
     return {
         "run": header.run_id,
-        "started": header.started_at,
+        "started": header.started_at[:16].replace("T", " "),
         "machine class": machine.machine_class,
         "CPU": f"{machine.cpu}, {machine.cpu_cores} cores",
         "memory, GiB": round(machine.memory_bytes / 2**30, 1),

@@ -25,6 +25,7 @@ FLAGS = (
     "--disable-sync",
 )
 PHONE = {"width": 390, "height": 844}
+TABLET = {"width": 768, "height": 1024}
 DESKTOP = {"width": 1200, "height": 900}
 
 
@@ -134,7 +135,7 @@ def test_the_keyboard_walks_through_marks_and_opens_tables(opened: Opened) -> No
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("viewport", [PHONE, TABLET, DESKTOP], ids=["phone", "tablet", "desktop"])
 def test_it_fits_and_follows_the_colour_scheme(
     browser: Any, report: Path, scheme: str, viewport: dict[str, int]
 ) -> None:
@@ -147,6 +148,9 @@ def test_it_fits_and_follows_the_colour_scheme(
         edges = [box["x"] + box["width"] for o in outcomes if (box := o.bounding_box())]
         assert len(edges) == 5 * len(DEPTHS)
         assert max(edges) <= viewport["width"] - 16  # seen without scrolling sideways
+        hidden = "t => t.parentElement.scrollWidth - t.parentElement.clientWidth"
+        if viewport != PHONE:
+            assert made.page.locator("table.cells").first.evaluate(hidden) == 0
         first = made.page.evaluate(background)
         assert (first == "rgb(255, 255, 255)") == (scheme == "light")
         assert made.page.evaluate(plot) == first

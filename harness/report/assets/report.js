@@ -19,6 +19,7 @@
     const ink = colour("ink"), grid = colour("grid"), bg = colour("bg");
     const axis = (given) => ({
       automargin: true, gridcolor: grid, linecolor: grid, zeroline: false, ...given,
+      title: { ...given?.title, standoff: 12 },
     });
     const traces = figure.traces.map((trace) => {
       const tone = role(trace.meta);

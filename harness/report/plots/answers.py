@@ -95,6 +95,7 @@ def retrieval(run: Judged, number: int, answer_chars: int) -> Figure | None:
         ),
         height=360,
         subject=run.name,
+        folded=all(p.state == "right" for p in places),
     )
 
 
