@@ -18,6 +18,18 @@ from _pytest.junitxml import xml_key
 
 from harness.errors import HarnessError
 from harness.machine import sigterm
+from harness.measuring.items import (
+    PROBES,
+    arm_of,
+    asked_for,
+    deepest_of,
+    depth_of,
+    fixtures_of,
+    is_named,
+    measures,
+    patience_s,
+    place,
+)
 from harness.options import OPTIONS, add_options, asks_to_measure
 from harness.settings import Settings, load, project_root
 
@@ -94,7 +106,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("ladder", "depth"), rungs, indirect=["ladder"], ids=ids)
     elif is_rung:
         metafunc.parametrize("depth", settings.rung_depths, ids=str)
-    for fixture in ("server", *(p for p in PROBES if _asked_for(settings, p))):
+    for fixture in ("server", *(p for p in PROBES if asked_for(settings, p))):
         if arms and fixture in names:
             metafunc.parametrize(fixture, [str(a.arm) for a in arms], indirect=True)
 
@@ -104,26 +116,16 @@ def pytest_collection_of_measured(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Measured tests run when asked for, and then also where there are none; never with `-n`."""
-    measured = [item for item in items if _measures(item)]
+    measured = [item for item in items if measures(item)]
     if asks_to_measure(config):
         if not measured and config.args_source is not pytest.Config.ArgsSource.ARGS:
             items += _own_suite(session)
-    elif unasked := [item for item in measured if not _is_named(item, config)]:
+    elif unasked := [item for item in measured if not is_named(item, config)]:
         items[:] = [item for item in items if item not in unasked]
         config.hook.pytest_deselected(items=unasked)
     for item in items if _is_worker(config) else ():
-        if _measures(item):
+        if measures(item):
             item.add_marker(pytest.mark.skip(reason=ONE_PROCESS))
-
-
-def _measures(item: pytest.Item) -> bool:
-    return bool(item.get_closest_marker("long") or item.get_closest_marker("smoke"))
-
-
-def _is_named(item: pytest.Item, config: pytest.Config) -> bool:
-    """Whether the command line names its file."""
-    at = config.invocation_params.dir
-    return item.path in [at / arg.partition("::")[0] for arg in config.args]
 
 
 def _own_suite(session: pytest.Session) -> Iterator[pytest.Item]:
@@ -141,7 +143,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     What runs only when asked for is left out, unless it is all that was selected.
     """
-    unasked = {p for p in PROBES if not _asked_for(config.stash[SETTINGS], p)}
+    unasked = {p for p in PROBES if not asked_for(config.stash[SETTINGS], p)}
     others = [item for item in items if not unasked & set(fixtures_of(item))]
     if 0 < len(others) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in others])
@@ -158,19 +160,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(patience_s(depth)))
 
 
-def patience_s(depth: int) -> int:
-    """How long a test that climbs to `depth` may take before it is stopped, seconds.
-
-    Five times a slow machine's prefill (100 tok/s on short prompts, attention as costly as seed
-    reports of an EVO-X2 show), and ten minutes for loading and answers. Our own limits (silence,
-    death) fire long before; this is the last resort.
-    """
-    from harness.llamacpp.cost import guess
-
-    slow = guess(100.0, 1.0 / 32768)
-    return int(600 + 5 * slow.predict_ms(0, depth).ms / 1e3)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Open server and record before the first test, so that a wrong setting is one sentence."""
@@ -178,7 +167,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if config.option.collectonly or session.testsfailed or _is_worker(config):
         return
     measuring = {"ladder", "closed_ladder", "server"}
-    measuring |= {p for p in PROBES if _asked_for(config.stash[SETTINGS], p)}
+    measuring |= {p for p in PROBES if asked_for(config.stash[SETTINGS], p)}
     if not any(measuring & set(fixtures_of(item)) for item in session.items):
         return
     from harness.measuring.campaign import Campaign
@@ -190,7 +179,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     for settings in config.stash[ARM_SETTINGS]:
         items = [i for i in session.items if arm_of(i) == settings.arm]
         probes = any(measuring & set(fixtures_of(i)) & set(PROBES) for i in items)
-        deepest = _deepest(items, settings)
+        deepest = deepest_of(items, settings)
         speeds = any("closed_ladder" in fixtures_of(i) for i in items)
         campaigns.append(
             Campaign(settings, reporter, deepest=deepest, probes=probes, speeds=speeds)
@@ -202,12 +191,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         raise pytest.UsageError(str(error)) from error
     config.stash[ARMS] = arms
     sigterm.as_ctrl_c()
-
-
-def _deepest(items: list[pytest.Item], settings: Settings) -> int | None:
-    """The depth that tests of the ladder want; `None` when there are none."""
-    depths = [depth_of(i) for i in items if set(fixtures_of(i)) & {"ladder", "closed_ladder"}]
-    return (max(depths) or max(settings.rung_depths)) if depths else None
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -358,13 +341,9 @@ def conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | Harnes
         pytest.skip(text.replace("\n", "; "))
 
 
-def _asked_for(settings: Settings, probe: str) -> bool:
-    return getattr(settings, "fuzz_examples" if probe == "fuzz" else probe) is not None
-
-
 def _probe(request: pytest.FixtureRequest, name: str) -> Probe:
     settings = request.config.stash[SETTINGS]
-    if not _asked_for(settings, name):
+    if not asked_for(settings, name):
         pytest.skip(f"not asked for; {PROBES[name]} does")
     from harness.measuring.ladder import Probe
 
@@ -408,43 +387,3 @@ def harder(request: pytest.FixtureRequest) -> Probe:
 def server(request: pytest.FixtureRequest) -> Session:
     """The open server, for short measurements at depth 0."""
     return _campaign(request).session
-
-
-PROBES = {
-    "heatmap": "--heatmap 8x16",
-    "fuzz": "--fuzz-examples 20",
-    "harder": "--harder kv,hops,count",
-}
-"""Fixtures of what runs only when asked for, and how to ask."""
-
-
-def place(item: pytest.Item) -> tuple[int, int]:
-    """Its place in the session: stage, then depth."""
-    if not item.get_closest_marker("long"):
-        return 0, 0
-    if set(fixtures_of(item)) & set(PROBES):  # they put other documents into the server's slot
-        return 3, 0
-    return (2 if "closed_ladder" in fixtures_of(item) else 1), depth_of(item)
-
-
-def fixtures_of(item: pytest.Item) -> tuple[str, ...]:
-    """Names of the fixtures it uses."""
-    return tuple(getattr(item, "fixturenames", ()))
-
-
-def depth_of(item: pytest.Item) -> int:
-    """The depth it is about, tokens; 0 for none in particular."""
-    return int(parameters_of(item).get("depth", 0))
-
-
-def arm_of(item: pytest.Item) -> str | None:
-    """The arm of the matrix an item belongs to; `None` without one."""
-    return next(
-        (str(v) for k, v in parameters_of(item).items() if k in ("ladder", "server", *PROBES)), None
-    )
-
-
-def parameters_of(item: pytest.Item) -> dict[str, Any]:
-    """What it is parametrized with."""
-    callspec = getattr(item, "callspec", None)
-    return dict(callspec.params) if callspec is not None else {}

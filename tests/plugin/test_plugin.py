@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from harness.errors import StoreError
+from harness.measuring.items import patience_s
 from harness.measuring.ladder import Ladder
-from harness.plugin import JUDGED, SETTINGS, conclude, patience_s
+from harness.plugin import JUDGED, SETTINGS, conclude
 from harness.records.metrics import METRICS
 from harness.records.outcomes import Outcome
 from harness.verdicts.cell import CellVerdict
