@@ -12,7 +12,7 @@ class SetupError(HarnessError):
 class ServerError(HarnessError):
     """The server answered with an error, or not at all.
 
-    `cause` is one of the causes of `core.records.Failure`; `log_tail` the server's last lines.
+    `cause` is one of the causes of `records.lines.Failure`; `log_tail` the server's last lines.
     """
 
     def __init__(self, message: str, cause: str = "SERVER_ERROR", log_tail: tuple[str, ...] = ()):

@@ -63,7 +63,7 @@ class Plan:
 
 
 def run_night(plan: Plan, say: Say, environ: Mapping[str, str] = os.environ) -> int:
-    """Measure what is left of the night; the exit code is `core.night.exit_code`'s.
+    """Measure what is left of the night; the exit code is `records.night.exit_code`'s.
 
     Raises:
         StoreError: the books cannot be read or written.

@@ -1,20 +1,19 @@
 """Was the machine shared while we measured: sampler readings against a measurement's window.
 
-A sampler hands in `core.load.Reading`s; nothing here reads the machine. CPU use is counted in
+A sampler hands in `load.Reading`s; nothing here reads the machine. CPU use is counted in
 CPUs (1.0 = one logical CPU busy all the time).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from harness.machine.load import GpuState, ProcessUse, Reading
+from harness.machine.load import GpuState, Reading
+from harness.machine.window import Window, overlap
 from harness.quantities import share as share_text
 
-Key = TypeVar("Key", str, int)
 Kind = Literal["cpu", "steal", "rival", "gpu", "memory", "swap", "power"]
-GRAIN_S = 0.02  # a difference of two CPU counters of 10 ms grain is off by up to this much
 UNNAMED_SHARE = 0.1  # below this part of the others, even the largest named process isn't the cause
 LISTED_CAUSES = 4  # a build that starts fifty programs is one disturbance, not fifty lines
 NAMED_SHARE = 0.8  # one process makes up this much of the others: it alone is named
@@ -128,7 +127,7 @@ def coverage(readings: Iterable[Reading], start_ns: int, end_ns: int) -> float:
     """Share of the window that readings cover, 0.0 to 1.0; an empty window is covered."""
     if end_ns <= start_ns:
         return 1.0
-    covered = sum(_overlap(r.start_ns, r.end_ns, start_ns, end_ns) for r in readings)
+    covered = sum(overlap(r.start_ns, r.end_ns, start_ns, end_ns) for r in readings)
     return min(1.0, covered / (end_ns - start_ns))
 
 
@@ -197,7 +196,7 @@ def _judge(
     end_ns: int,
     thresholds: Thresholds,
 ) -> Contention | None:
-    window = _Window(readings, start_ns, end_ns)
+    window = Window(readings, start_ns, end_ns)
     if not window.parts:
         return None
     causes = [
@@ -217,67 +216,7 @@ def _judge(
     return Contention(tuple(causes), start_ns, end_ns) if causes else None
 
 
-@dataclass(slots=True)
-class _Window:
-    """The readings that overlap a window, each with the share of it that lies within."""
-
-    readings: Sequence[Reading]
-    start_ns: int
-    end_ns: int
-    parts: list[tuple[Reading, float]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.parts = []
-        for reading in self.readings:
-            inside = _overlap(reading.start_ns, reading.end_ns, self.start_ns, self.end_ns)
-            if inside > 0:
-                self.parts.append((reading, inside / (reading.end_ns - reading.start_ns)))
-
-    def amount(self, read: Callable[[Reading], float | None]) -> tuple[float, float] | None:
-        """Sum of a quantity in the window and the seconds in which it was readable."""
-        known = [(read(r), r, part) for r, part in self.parts]
-        amounts = [
-            (value * part, _span_s(r) * part) for value, r, part in known if value is not None
-        ]
-        if not amounts:
-            return None
-        return sum(a for a, _ in amounts), sum(span for _, span in amounts)
-
-    def beyond_grain(self, read: Callable[[Reading], float | None], limit: float) -> bool:
-        """Whether the readings as wholes exceed `limit` per second by more than their grain.
-
-        As wholes: a window of 0.1 s in the middle of a reading of 1 s is judged by all of it.
-        """
-        known = [(value, _span_s(r)) for r, _ in self.parts if (value := read(r)) is not None]
-        return sum(value - limit * span for value, span in known) > GRAIN_S
-
-    def processes(self, by: Callable[[ProcessUse], Key]) -> dict[Key, float]:
-        """CPU seconds of the named processes, summed by PID or by name."""
-        used: dict[Key, float] = {}
-        for reading, part in self.parts:
-            for use in reading.processes:
-                used[by(use)] = used.get(by(use), 0.0) + use.cpu_s * part
-        return used
-
-    def gpu(self) -> dict[tuple[int, str], float] | None:
-        """Mean share of a GPU by process over the readings that could tell."""
-        known = [(r, _span_s(r) * part) for r, part in self.parts if r.gpu is not None]
-        seconds = sum(span for _, span in known)
-        if not known or seconds <= 0:
-            return None
-        used: dict[tuple[int, str], float] = {}
-        for reading, span in known:
-            for use in reading.gpu or ():
-                who = (use.pid, use.name)
-                used[who] = used.get(who, 0.0) + use.share * span / seconds
-        return used
-
-    @property
-    def cpus(self) -> int:
-        return self.parts[-1][0].cpus
-
-
-def _cpu(window: _Window, thresholds: Thresholds) -> Cause | None:
+def _cpu(window: Window, thresholds: Thresholds) -> Cause | None:
     found = window.amount(lambda r: r.others_cpu_s)
     allowed = thresholds.others_cpus(window.cpus)
     if found is None or not window.beyond_grain(lambda r: r.others_cpu_s, allowed):
@@ -302,7 +241,7 @@ def _cpu(window: _Window, thresholds: Thresholds) -> Cause | None:
     return Cause("cpu", used / allowed, who, top)
 
 
-def _steal(window: _Window, thresholds: Thresholds) -> Cause | None:
+def _steal(window: Window, thresholds: Thresholds) -> Cause | None:
     found = window.amount(lambda r: r.steal_s)
     allowed = thresholds.steal_share * window.cpus
     if found is None or not window.beyond_grain(lambda r: r.steal_s, allowed):
@@ -314,10 +253,10 @@ def _steal(window: _Window, thresholds: Thresholds) -> Cause | None:
     return Cause("steal", share / thresholds.steal_share, message)
 
 
-def _rivals(window: _Window, thresholds: Thresholds) -> list[Cause]:
+def _rivals(window: Window, thresholds: Thresholds) -> list[Cause]:
     seen = {rival for reading, _ in window.parts for rival in reading.rivals}
     used = window.processes(by=lambda use: use.pid)
-    seconds = sum(_span_s(r) * part for r, part in window.parts)
+    seconds = sum(r.span_s * part for r, part in window.parts)
     causes = []
     for rival in sorted(seen, key=lambda r: r.pid):
         cpus = used.get(rival.pid, 0.0) / seconds
@@ -332,7 +271,7 @@ def _rivals(window: _Window, thresholds: Thresholds) -> list[Cause]:
     return causes
 
 
-def _gpu(window: _Window, thresholds: Thresholds) -> Cause | None:
+def _gpu(window: Window, thresholds: Thresholds) -> Cause | None:
     used = window.gpu()
     if not used:
         return None
@@ -346,7 +285,7 @@ def _gpu(window: _Window, thresholds: Thresholds) -> Cause | None:
     return Cause("gpu", share / thresholds.gpu_share, message, top)
 
 
-def _memory(window: _Window, thresholds: Thresholds) -> Cause | None:
+def _memory(window: Window, thresholds: Thresholds) -> Cause | None:
     found = window.amount(lambda r: r.memory_stall_s)
     if found is None or found[0] / found[1] <= thresholds.memory_stall_share:
         return None
@@ -355,7 +294,7 @@ def _memory(window: _Window, thresholds: Thresholds) -> Cause | None:
     return Cause("memory", share / thresholds.memory_stall_share, message)
 
 
-def _swap(window: _Window, thresholds: Thresholds) -> Cause | None:
+def _swap(window: Window, thresholds: Thresholds) -> Cause | None:
     found = window.amount(lambda r: r.swapped_bytes)
     if found is None or found[0] / found[1] <= thresholds.swap_bytes_per_s:
         return None
@@ -363,7 +302,7 @@ def _swap(window: _Window, thresholds: Thresholds) -> Cause | None:
     return Cause("swap", found[0] / found[1] / thresholds.swap_bytes_per_s, message)
 
 
-def _power(window: _Window, first: Reading) -> Cause | None:
+def _power(window: Window, first: Reading) -> Cause | None:
     was = first.conditions
     for reading, _ in window.parts:
         now = reading.conditions
@@ -387,16 +326,8 @@ def _of_cpus(cpus: float, of: int) -> str:
     return f"{share_text(cpus / of)} of the CPU ({cpus:.2f} of {of} cores)"
 
 
-def _overlap(start: int, end: int, other_start: int, other_end: int) -> int:
-    return max(0, min(end, other_end) - max(start, other_start))
-
-
-def _span_s(reading: Reading) -> float:
-    return (reading.end_ns - reading.start_ns) / 1e9
-
-
 def _capacity_s(reading: Reading) -> float:
-    return _span_s(reading) * reading.cpus
+    return reading.span_s * reading.cpus
 
 
 def _mean_share(pairs: Sequence[tuple[float, float]]) -> float | None:

@@ -89,3 +89,8 @@ class Reading:
     available_bytes: int | None = None
     gpu_states: tuple[GpuState, ...] = ()
     conditions: Conditions = Conditions()
+
+    @property
+    def span_s(self) -> float:
+        """How long it looked, seconds."""
+        return (self.end_ns - self.start_ns) / 1e9

@@ -147,7 +147,7 @@ class Sampler:
             self._cost_s += time.thread_time() - before
 
     def readings(self) -> tuple[Reading, ...]:
-        """All readings so far, in order; `core.contention` judges them."""
+        """All readings so far, in order; `contention` judges them."""
         with self._lock:
             return tuple(self._readings)
 

@@ -193,7 +193,7 @@ SAID_FROM_S = 20.0
 
 
 def attention_share(gguf: GgufInfo | None) -> float | None:
-    """Attention's share of the arithmetic by the model's metadata (`core.cost.attention_ratio`)."""
+    """Attention's share of the arithmetic by the metadata (`llamacpp.cost.attention_ratio`)."""
     if gguf is None:
         return None
     active = active_parameters(gguf.metadata, gguf.parameters)

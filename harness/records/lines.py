@@ -80,7 +80,7 @@ class AskRecord(Timed):
 
     `ttft_ms` is client-side: request sent to first token. `expected` and `given` map question
     number to code. `planned_new_tokens` is what should have been read anew (the tail).
-    `failure_class`, its reason and evidence are `core.failures`' diagnosis; `invalid` says why the
+    `failure_class`, its reason and evidence are `failures`' diagnosis; `invalid` says why the
     answer tells nothing of distant retrieval (control_failed, budget, contaminated). `superseded`:
     the token budget cut it, and the same was asked again with a larger one; only that ask counts.
     """

@@ -39,7 +39,7 @@ failed, a budget cut it).
 class CellResult(Strict):
     """What one cell said: warm (prefix reused) and, where that was wrong, cold.
 
-    `warm_class` and `cold_class` are classes of `core.failures` (as text), for the question alone;
+    `warm_class` and `cold_class` are classes of `failures` (as text), for the question alone;
     `None` when not asked. `valid` is false when the ask said nothing.
     """
 

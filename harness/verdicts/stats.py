@@ -1,6 +1,6 @@
 """The statistics of a verdict: an interval to the baseline's runs, and the rule on it.
 
-The interval of a ratio counts the spread of both sides' repeats and of whole runs (`core.noise`);
+The interval of a ratio counts the spread of both sides' repeats and of whole runs (`noise`);
 degrees of freedom after Welch and Satterthwaite.
 """
 
