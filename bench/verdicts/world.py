@@ -35,7 +35,7 @@ from harness.records.lines import (
 )
 from harness.records.metrics import METRICS
 from harness.records.samples import values_of
-from harness.verdicts.verdict import undecided
+from harness.verdicts.rung import undecided
 
 DEPTHS = (2048, 8192)
 BATCH = 512

@@ -37,7 +37,8 @@ from harness.settings import Settings
 from harness.verdicts.cell import NEXT_STEPS, CellVerdict
 from harness.verdicts.judged import Judged
 from harness.verdicts.probes import ProbeVerdict
-from harness.verdicts.verdict import judge, wanted
+from harness.verdicts.rung import wanted
+from harness.verdicts.verdict import judge
 
 LONG_CTX_TOKENS = 32768
 """From this context on, what a run will need is said before it begins."""

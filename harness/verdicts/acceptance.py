@@ -13,7 +13,8 @@ from harness.records.samples import Samples, samples_of, values_of, without
 from harness.verdicts.pace import changed_within
 from harness.verdicts.proportions import decide_needles
 from harness.verdicts.retrieval import needles_of
-from harness.verdicts.verdict import disturbed_metrics, judge
+from harness.verdicts.rung import disturbed_metrics
+from harness.verdicts.verdict import judge
 
 MIN_RUNS = 2
 _LOOKS = 2

@@ -10,7 +10,8 @@ from harness.records.metrics import GENERATION, METRICS, PREFILL
 from harness.records.outcomes import Outcome
 from harness.verdicts.acceptance import update
 from harness.verdicts.cell import CellVerdict
-from harness.verdicts.verdict import hold_run_level, judge, undecided
+from harness.verdicts.rung import undecided
+from harness.verdicts.verdict import hold_run_level, judge
 from tests.made import GIB, ask, control, pace, prefill, record, rung, server_log
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}
