@@ -14,7 +14,9 @@ class Metric:
     `band` is the noise band as a share (0.10 = ±10 %); `min_effect` an absolute change, in the
     metric's unit, below which nothing is called a change. `fields` are those of
     `samples.Samples` that hold it: first its samples (for a score the counts), then what goes with
-    them; `requests` are the rung's lines that another load disturbs it by.
+    them; `requests` are the rung's lines that another load disturbs it by. `own_rule`: judged over
+    all rungs by a rule of its own, not rung by rung from its samples. `kept_runs`: so many of a
+    baseline's newest runs keep it, and no anchor; by default all do.
     """
 
     name: str
@@ -26,6 +28,8 @@ class Metric:
     requests: str | None = None
     band: float = 0.10
     min_effect: float = 0.0
+    own_rule: bool = False
+    kept_runs: int | None = None
 
 
 SPEED = ("speed", "latency")
@@ -55,15 +59,19 @@ RETRIEVAL = Metric(
     *("retrieval", "retrieval", "answers", "higher", "score"),
     fields=("retrieval", "needles"),
     band=0.0,
+    own_rule=True,
 )
-
 FIDELITY = Metric(
-    *("fidelity", "fidelity", "nats", "lower", "numbers"), fields=("numbers",), band=0.0
+    *("fidelity", "fidelity", "nats", "lower", "numbers"),
+    fields=("numbers",),
+    band=0.0,
+    own_rule=True,
+    kept_runs=2,  # one to compare with, one more for the floor
 )
 
 METRICS: dict[str, Metric] = {
     m.name: m for m in (PREFILL, GENERATION, TTFT, MEMORY, RETRIEVAL, FIDELITY)
 }
 
-MEASURED = tuple(m.fields[0] for m in METRICS.values() if m.kind not in ("score", "numbers"))
+MEASURED = tuple(m.fields[0] for m in METRICS.values() if not m.own_rule)
 """Fields of `samples.Samples` that hold positive numbers, one a sample."""

@@ -8,7 +8,7 @@ from statistics import median
 from harness.quantities import depth_label, number, percent, share
 from harness.records.baseline import MAX_RUNS, AcceptedRun, Baseline, accepted, key_of
 from harness.records.lines import RunRecord
-from harness.records.metrics import FIDELITY, METRICS, PREFILL, RETRIEVAL, SPEED, Metric
+from harness.records.metrics import METRICS, PREFILL, RETRIEVAL, SPEED, Metric
 from harness.records.samples import Samples, samples_of, values_of, without
 from harness.verdicts.pace import changed_within
 from harness.verdicts.proportions import decide_needles
@@ -17,8 +17,6 @@ from harness.verdicts.rung import disturbed_metrics
 from harness.verdicts.verdict import judge
 
 MIN_RUNS = 2
-_LOOKS = 2
-"""Runs of a baseline that keep their numbers: one to compare with, one more for the floor."""
 
 Bands = Mapping[str, float]
 Cell = tuple[int, Metric]
@@ -96,8 +94,7 @@ def update(
         settled, unsettled = _settled(fit, kept, bands)
         steady = _with_cells(taken, settled)
     runs = (*kept, *(run for run in steady if run.cells))[-MAX_RUNS:]
-    older = (_only(run, lambda cell: cell[1] is not FIDELITY) for run in runs[:-_LOOKS])
-    runs = (*older, *runs[-_LOOKS:])
+    runs = tuple(_of_age(run, len(runs) - place) for place, run in enumerate(runs))
     new = Baseline(key=key_of(records[-1].header), runs=runs)
     worse, meant = [], set()
     first = None if old is None else old.model_copy(update={"runs": old.anchor or old.runs})
@@ -306,7 +303,7 @@ def _anchor(
             better = Change(depth, metric, after, before)  # turned round: from the new to the old
             if after is not None and (before is None or better.worse_beyond(bands[metric.name])):
                 reset.add((depth, metric))
-    stay = [_only(run, lambda cell: cell not in reset and cell[1] is not FIDELITY) for run in first]
+    stay = [_only(run, lambda cell: cell not in reset and not cell[1].kept_runs) for run in first]
     come = [_only(run, lambda cell: cell in reset) for run in fresh]
     return tuple(run for run in (*stay, *come) if run.cells)
 
@@ -321,6 +318,11 @@ def _only(run: AcceptedRun, keep: Callable[[Cell], bool]) -> AcceptedRun:
         if any(values_of(metric, samples) for metric in METRICS.values()):
             cells[depth] = samples
     return run.model_copy(update={"cells": cells})
+
+
+def _of_age(run: AcceptedRun, age: int) -> AcceptedRun:
+    """What the newest run but `age - 1` of a baseline keeps of its cells."""
+    return _only(run, lambda cell: age <= (cell[1].kept_runs or MAX_RUNS))
 
 
 def _location(metric: Metric, samples: Iterable[Samples]) -> float | None:

@@ -97,6 +97,7 @@ def judge_arms(
     visits = [v for v in visits if not v.warm_up]
     depths = sorted({r.depth for v in visits for r in v.record.rungs})
     moved = moved_blocks(visits, bands[PREFILL.name])
+    rules = {RETRIEVAL.name: _retrieval, FIDELITY.name: _fidelity}
     cells = []
     for depth in depths:
         reached = [v for v in visits if (rung := v.record.rung(depth)) and rung.failure is None]
@@ -106,13 +107,11 @@ def judge_arms(
         steady = [v for v in reached if v.block not in moved]
         for metric in wanted:
             counted = steady if metric.kind in SPEED else reached
-            if metric is FIDELITY:
-                if (numbers := _fidelity(reached, depth)) is not None:
-                    cells.append(numbers)
+            if metric.own_rule:
+                own = rules[metric.name](reached, depth)
+                cells += [own] if own is not None else []
                 continue
-            if metric is RETRIEVAL:
-                cell = _retrieval(reached, depth)
-            elif {v.side for v in counted} == {"A", "B"}:
+            if {v.side for v in counted} == {"A", "B"}:
                 cell = _cell(metric, counted, depth, bands[metric.name], contended=contended)
             else:
                 cell = _cell(metric, reached, depth, bands[metric.name], contended=contended)

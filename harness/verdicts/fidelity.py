@@ -112,16 +112,25 @@ _LEAST_STEPS = 4
 
 
 def judge_fidelity(
-    rung: Rung, noise_nats: float, baseline: Baseline | None, differing: Sequence[str]
-) -> CellVerdict | None:
-    """The cell of one rung; `None` where no numbers were looked at, or the server has none.
+    record: RunRecord, rungs: Sequence[Rung], baseline: Baseline | None, differing: Sequence[str]
+) -> dict[int, CellVerdict]:
+    """The cells by depth; none where no numbers were looked at, or the server has none.
 
     Args:
-        rung: as recorded.
-        noise_nats: the run's own floor (`own_floor`).
-        baseline: accepted runs; the newest that has numbers here is the reference.
+        record: its rungs' own floor is what lies behind other readings.
+        rungs: those to judge.
+        baseline: accepted runs; the newest that has numbers at a depth is its reference.
         differing: what else differs from that run, a sentence each, said of numbers that moved.
     """
+    floor = max((floor_of(looks_of([rung])) for rung in record.rungs), default=0.0)
+    cells = {rung.depth: _judged(rung, floor, baseline, differing) for rung in rungs}
+    return {depth: cell for depth, cell in cells.items() if cell is not None}
+
+
+def _judged(
+    rung: Rung, noise_nats: float, baseline: Baseline | None, differing: Sequence[str]
+) -> CellVerdict | None:
+    """The cell of one rung; `noise_nats` is the run's own floor."""
     cell = CellVerdict(rung.depth, FIDELITY, "NO_BASELINE", None, "")
     mine = looks_of([rung])
     if not mine:
@@ -206,11 +215,6 @@ def onset(cells: Iterable[CellVerdict]) -> tuple[int, ...]:
     places = (right * ratio ** (n / (_BETWEEN + 1)) for n in range(1, _BETWEEN + 1))
     depths = {round(place / _STEP_TOKENS) * _STEP_TOKENS for place in places}
     return tuple(sorted(d for d in depths if right < d < wrong))
-
-
-def own_floor(record: RunRecord) -> float:
-    """The largest mean divergence between looks at one rung of a run, behind other readings."""
-    return max((floor_of(looks_of([rung])) for rung in record.rungs), default=0.0)
 
 
 def floor_of(looks: Sequence[Numbers]) -> float:

@@ -8,7 +8,6 @@ from harness.quantities import percent, share, span
 from harness.records.baseline import Baseline
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import (
-    FIDELITY,
     GENERATION,
     MEMORY,
     METRICS,
@@ -69,19 +68,18 @@ def disturbed_metrics(rung: Rung) -> frozenset[Metric]:
 def rung_cells(
     record: RunRecord,
     rung: Rung,
-    retrieval: CellVerdict,
+    whole: Mapping[str, Mapping[int, CellVerdict]],
     baseline: Baseline | None,
     bands: Bands,
 ) -> list[CellVerdict]:
+    """Its cells in the order of metrics; `whole` has, by depth, those with a rule of their own."""
     mine = samples_of(rung)
     runs = baseline.samples(rung.depth) if baseline is not None else []
-    plan = record.header.plan
+    plan, answers = record.header.plan, whole[RETRIEVAL.name][rung.depth]
     cells = []
     for metric in METRICS.values():
-        if metric is FIDELITY:
-            continue
-        if metric is RETRIEVAL:
-            cells.append(retrieval)
+        if metric.own_rule:
+            cells += [c for c in [whole[metric.name].get(rung.depth)] if c is not None]
             continue
         cell = _measured(metric, rung, mine, runs, baseline, bands[metric.name])
         if rung.failure is not None and unfinished(metric, rung, plan.repeats):
@@ -92,12 +90,12 @@ def rung_cells(
             if growth.outcome == "LEAK":
                 cell = replace(cell, outcome="LEAK", code="leak", message=growth.reason)
         if cell.outcome not in ("ERROR", "INVALID"):
-            if retrieval.outcome == "INVALID" and metric.kind in SPEED:
+            if answers.outcome == "INVALID" and metric.kind in SPEED:
                 cell = replace(
                     cell,
                     outcome="INVALID",
                     code="answers",
-                    message=f"not judged, the answers are invalid: {retrieval.message}",
+                    message=f"not judged, the answers are invalid: {answers.message}",
                 )
             elif broken := broken_law(metric, record, rung):
                 cell = replace(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from harness.records.baseline import Baseline, key_of, log_warnings
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import (
+    FIDELITY,
     GENERATION,
     PREFILL,
     RETRIEVAL,
@@ -18,7 +19,7 @@ from harness.records.outcomes import OUTCOMES, Outcome, worst
 from harness.verdicts.anchor import anchor_of, held_against_anchor
 from harness.verdicts.cell import CellVerdict
 from harness.verdicts.drift import Drift, could_explain, drifts_of, stepped
-from harness.verdicts.fidelity import judge_fidelity, own_floor
+from harness.verdicts.fidelity import judge_fidelity
 from harness.verdicts.laws import never_reached, unclosed
 from harness.verdicts.pace import OffPace, at_pace, off_pace
 from harness.verdicts.retrieval import judge_retrieval
@@ -136,21 +137,16 @@ def _against(
     baseline: Baseline | None,
     bands: Bands,
 ) -> list[CellVerdict]:
-    answers, floor = judge_retrieval(rungs, every), own_floor(record)
     keys = key_of(record.header).differences(every.key) if every is not None else {}
     differing = (
         *(f"{name} {_shown(then)} → {_shown(now)}" for name, (now, then) in keys.items()),
         *differences(record, every),
     )
-    return [
-        cell
-        for rung in rungs
-        for cell in (
-            *rung_cells(record, rung, answers[rung.depth], baseline, bands),
-            judge_fidelity(rung, floor, every, differing),
-        )
-        if cell is not None
-    ]
+    whole = {
+        RETRIEVAL.name: judge_retrieval(rungs, every),
+        FIDELITY.name: judge_fidelity(record, rungs, every, differing),
+    }
+    return [c for rung in rungs for c in rung_cells(record, rung, whole, baseline, bands)]
 
 
 # -- pace, drift and many cells at once -----------------------------------------------------

@@ -164,7 +164,7 @@ GUARDS = (
     Guard(
         "speed with invalid answers is not judged",
         RUNG,
-        'if retrieval.outcome == "INVALID" and metric.kind in SPEED:',
+        'if answers.outcome == "INVALID" and metric.kind in SPEED:',
         "if False:",
         ("answers-invalid-speed",),
     ),
