@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.report.publish import STEP_SUMMARY
@@ -40,34 +41,41 @@ def _supervised(
             child.stdout.close()
 
 
-def ended(
-    command: Sequence[str],
-    log: Path,
-    root: Path,
-    until_s: float | None,
-    say: Say,
-    environ: Mapping[str, str],
-) -> int | None:
-    """The exit code of a command that was followed to its end; `None` if it was stopped."""
-    with _supervised(command, log, root, environ) as child:
-        _follow(child, log, until_s, say)
-        return _exit_code(child)
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """What the children of one sitting share: folder, environment, listener, and its end."""
+
+    root: Path
+    environ: Mapping[str, str]
+    say: Say
+    until_s: float | None
+
+    @property
+    def over(self) -> bool:
+        """Whether its time is up."""
+        return self.until_s is not None and time.monotonic() >= self.until_s
+
+    def ended(self, command: Sequence[str], log: Path) -> int | None:
+        """The exit code of a command that was followed to its end; `None` if it was stopped."""
+        with _supervised(command, log, self.root, self.environ) as child:
+            _follow(child, log, self)
+            return _exit_code(child)
 
 
-def _follow(child: "subprocess.Popen[bytes]", log: Path, until_s: float | None, say: Say) -> None:
+def _follow(child: "subprocess.Popen[bytes]", log: Path, sitting: Sitting) -> None:
     """Say what the child writes until it ends or its time is over."""
     at = log.stat().st_size if log.is_file() else 0
     running = True
     while running:
-        running = child.poll() is None and not over(until_s)
-        at = _say_from(log, at, say)
+        running = child.poll() is None and not sitting.over
+        at = _say_from(log, at, sitting.say)
         if running:
             time.sleep(_LOOK_EVERY_S)
     if child.poll() is None and child.stdin is not None:
-        say("the night's time is over: stopping; what was measured is kept")
+        sitting.say("the night's time is over: stopping; what was measured is kept")
         child.stdin.close()
         child.wait(timeout=_END_WITHIN_S)
-        _say_from(log, at, say)
+        _say_from(log, at, sitting.say)
 
 
 def _say_from(log: Path, at: int, say: Say) -> int:
@@ -94,7 +102,3 @@ def _exit_code(child: "subprocess.Popen[bytes]") -> int | None:
         if isinstance(told, dict) and isinstance(told.get("exit"), int):
             return None if told.get("stopped") else int(told["exit"])
     return None
-
-
-def over(until_s: float | None) -> bool:
-    return until_s is not None and time.monotonic() >= until_s

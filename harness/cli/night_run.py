@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from harness.cli.chosen import builds_ahead, judged, settings_for
-from harness.cli.night_child import Say, ended, over
+from harness.cli.night_child import Say, Sitting
 from harness.errors import HarnessError, SetupError, StoreError
 from harness.records.files import list_runs, now, read_run, replace_whole
 from harness.records.lines import RunRecord
@@ -101,15 +101,16 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
 
 def _run(plan: Plan, say: Say, environ: Mapping[str, str]) -> int:
     until_s = None if plan.hours is None else time.monotonic() + plan.hours * 3600
+    sitting = Sitting(plan.root, environ, say, until_s)
     night = _open(plan)
     interrupted = False
     try:
         for profile in plan.profiles:
             tries = 0
-            while night.to_do(profile, tries) and tries < TRIES and not over(until_s):
+            while night.to_do(profile, tries) and tries < TRIES and not sitting.over:
                 tries += 1
-                night = _follow_builds(plan, night, profile, until_s, say, environ)
-                night = _measure(plan, night, profile, until_s, say, environ)
+                night = _follow_builds(plan, night, profile, sitting)
+                night = _measure(plan, night, profile, sitting)
             if tries == 0 and not night.to_do(profile, tries):
                 say(f"{profile}: measured already in this night (--name NAME begins another)")
     except KeyboardInterrupt:
@@ -171,39 +172,27 @@ def _others(plan: Plan) -> list[Night]:
 # -- one profile ----------------------------------------------------------------------------
 
 
-def _measure(
-    plan: Plan,
-    night: Night,
-    profile: str,
-    until_s: float | None,
-    say: Say,
-    environ: Mapping[str, str],
-) -> Night:
+def _measure(plan: Plan, night: Night, profile: str, sitting: Sitting) -> Night:
     resume = to_be_resumed([*_others(plan), night], profile)
     night = _keep(plan, night.begun(Attempt(profile=profile, started_at=now(), resumed=resume)))
     log = plan.file(profile, ".log")
     before = written_at(plan.results)
-    say(f"{profile}: {'going on' if resume else 'measuring'}, log {log}")
+    sitting.say(f"{profile}: {'going on' if resume else 'measuring'}, log {log}")
     code: int | None = None
     try:
         command = [*_command(plan, profile, resume), *_build(night, profile)]
-        code = ended(command, log, plan.root, until_s, say, environ)
+        code = sitting.ended(command, log)
     finally:
         record = measured_since(plan.results, profile, before)
         run_id = record.header.run_id if record is not None else None
         night = _keep(plan, night.ended(now(), code, run_id))
-    say(f"{profile}: pytest ended with {'nothing: it was cut short' if code is None else code}")
+    sitting.say(
+        f"{profile}: pytest ended with {'nothing: it was cut short' if code is None else code}"
+    )
     return night
 
 
-def _follow_builds(
-    plan: Plan,
-    night: Night,
-    profile: str,
-    until_s: float | None,
-    say: Say,
-    environ: Mapping[str, str],
-) -> Night:
+def _follow_builds(plan: Plan, night: Night, profile: str, sitting: Sitting) -> Night:
     """Compare a profile's build with a newer one, once a night; a night gone on with keeps its own.
 
     What cannot be had is said, and the accepted build measured.
@@ -218,18 +207,18 @@ def _follow_builds(
     try:
         ahead = builds_ahead(settings_for({"profile": profile}), profile)
     except HarnessError as error:
-        say(f"{profile}: no newer build is looked at: {error}")
+        sitting.say(f"{profile}: no newer build is looked at: {error}")
         return night
     if len(ahead) < 2:
         return night
     accepted, *passed_over, newest = ahead
-    say(f"{profile}: {newest} is newer than {accepted}; comparing")
+    sitting.say(f"{profile}: {newest} is newer than {accepted}; comparing")
     command = [
         *(sys.executable, "-m", "harness", "compare", accepted, newest),
         *(f"--profile={profile}", f"--results={plan.results}"),
     ]
     log = plan.file(profile, ".compare.log")
-    code = ended(command, log, plan.root, until_s, say, environ)
+    code = sitting.ended(command, log)
     if code is None:
         return night
     followed = Followed(
@@ -240,7 +229,7 @@ def _follow_builds(
         said=last_words(log).removeprefix("harness: "),
         exit_code=code,
     )
-    say(f"{profile}: {followed.sentence}")
+    sitting.say(f"{profile}: {followed.sentence}")
     return _keep(plan, night.model_copy(update={"followed": (*night.followed, followed)}))
 
 

@@ -194,7 +194,7 @@ class Children:
         self.commands: list[list[str]] = []
         self.compared: int | None = 1
         self.pytest: int | None = 0
-        monkeypatch.setattr(night_run, "ended", self.ended)
+        monkeypatch.setattr(night_run.Sitting, "ended", lambda _, *what: self.ended(*what))
         cache = root / "cache"
         (root / "harness.toml").write_text(
             f"[builds]\ncache = '{cache}'\n"
@@ -210,7 +210,7 @@ class Children:
         assert bad == "latest"
         return self.newest[self.newest.index(good) :]
 
-    def ended(self, command: list[str], log: Path, *_: object) -> int | None:
+    def ended(self, command: list[str], log: Path) -> int | None:
         self.commands.append(command[3:])
         if "compare" in command:
             log.write_text("…\nb11560 is worse than b11549: generation\n", encoding="utf-8")
