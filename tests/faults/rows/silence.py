@@ -78,29 +78,31 @@ ROWS = (
         "it answers and does not work",
         options=IDLE,
     ),
-    Fault(
-        "comments-like-data",
-        "hangs in a prefill and sends comments that look like events",
-        "rung",
-        c.wire(c.put(0.2, *c.every(0.12, b": data: still here\n\n", 40))),
-        "ERROR",
-        "STALLED",
-        "neither text nor progress for 0.6 s",
-        nth=2,
-        options=IDLE,
-        cases=(75,),
-    ),
-    Fault(
-        "progress-that-stands-still",
-        "hangs in a prefill and repeats its progress",
-        "rung",
-        c.wire(c.put(0, *c.every(0.12, progress(1), 40))),
-        "ERROR",
-        "STALLED",
-        "neither text nor progress for 0.6 s",
-        nth=2,
-        options=IDLE,
-        cases=(75,),
+    *(
+        Fault(
+            name,
+            what,
+            "rung",
+            c.wire(c.put(at_s, *c.every(0.12, event, 40))),
+            "ERROR",
+            "STALLED",
+            "neither text nor progress for 0.6 s",
+            nth=2,
+            options=IDLE,
+            cases=(75,),
+        )
+        for name, what, at_s, event in (
+            (
+                "comments-like-data",
+                "hangs in a prefill and sends comments that look like events",
+                *(0.2, b": data: still here\n\n"),
+            ),
+            (
+                "progress-that-stands-still",
+                "hangs in a prefill and repeats its progress",
+                *(0.0, progress(1)),
+            ),
+        )
     ),
     Fault(
         "empty-events",
