@@ -1,6 +1,5 @@
 """A folder that is somebody else's repository, and pytest run in it as a user would."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ import pytest
 from harness.records.files import list_runs, read_run
 from harness.records.lines import RunRecord
 from harness.serving.session import reference_model
+from tests.children import own_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,7 @@ class Bench:
         return self.root / "results"
 
     def environment(self, **more: str) -> dict[str, str]:
-        left = ("CI", "LLAMA_SERVER", "COLUMNS")
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in left and not name.startswith("PYTEST_XDIST")
-        }
+        kept = own_environment("CI", "LLAMA_SERVER", "COLUMNS")
         lock = str(self.root / "machine.lock")
         return {**kept, "HARNESS_LOCK_FILE": lock, "PYTHONUTF8": "1", **more}
 

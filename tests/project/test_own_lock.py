@@ -1,6 +1,5 @@
 """A plain `pytest` in the clone runs while a measurement holds the machine."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.machine.lock import LOCK_VARIABLE, lock_path, machine_lock
+from tests.children import own_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def test_a_plain_pytest_does_not_wait_for_the_machine(
                 *("-k", "smoke_answers", "tests/test_long_context.py"),
             ],
             cwd=ROOT,
-            env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")},
+            env=own_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
