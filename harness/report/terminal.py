@@ -1,7 +1,7 @@
 """The terminal summary: the answer, what is not the same, and only with `every` the rest."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +24,9 @@ from harness.verdicts.judged import Judged
 from harness.verdicts.order_effect import order_effect, scores_by_order
 from harness.verdicts.verdict import RunVerdict
 
-_NARROW = 118
+_WIDE = 118
+_NARROW = 72
+_COLUMNS = ("measured", "baseline", "change")
 _CURVE_FOR: tuple[Outcome, ...] = ("REGRESSED", "IMPROVED", "NO_BASELINE")
 
 
@@ -48,23 +50,31 @@ def _results(run: Judged, width: int, every: bool) -> Iterator[Text | Table]:
     """The table of what is not the same, or of a first run's numbers; with `every` of all cells."""
     cells = run.verdict.cells
     if every and cells:
-        yield _table(run.record, cells, narrow=width < _NARROW)
+        wide = ("interval", "n") if width >= _WIDE else ()
+        yield _table(run.record, cells, (*_COLUMNS, *wide))
         for cell in cells:
             if cell.outcome not in ("PASS", "NO_BASELINE"):
                 worth = OUTCOMES[cell.outcome]
                 reason = f"{worth.word} {cell.metric.label} at {depth_label(cell.depth)}: "
                 yield Text(inert(reason + cell.message), style=worth.style)
     elif some := moved(cells if run.beside is None else run.beside.verdict.cells):
-        yield _table(run.record, some, narrow=True)
+        yield _table(run.record, some, _COLUMNS if width >= _NARROW else ("measured", "change"))
     elif run.baseline is None and any(c.measured is not None for c in cells):
-        yield _numbers(run.record, run.verdict)
+        yield _numbers(run.record, run.verdict, " " if width >= _NARROW else "\n")
 
 
-def _table(record: RunRecord, cells: Sequence[CellVerdict], *, narrow: bool) -> Table:
+def _table(record: RunRecord, cells: Sequence[CellVerdict], columns: Sequence[str]) -> Table:
+    said: dict[str, Callable[[CellVerdict], str]] = {
+        "measured": lambda cell: _measured(record, cell),
+        "baseline": lambda cell: quantity(cell, cell.baseline),
+        "change": change,
+        "interval": interval,
+        "n": samples,
+    }
     table = plain_table()
     table.add_column("depth", justify="right", no_wrap=True)
     table.add_column("metric")
-    for name in ("measured", "baseline", "change", *(() if narrow else ("interval", "n"))):
+    for name in columns:
         table.add_column(name, justify="right")
     table.add_column("", no_wrap=True)  # depth and outcome are never cut, the others fold
     last: int | None = None
@@ -72,17 +82,14 @@ def _table(record: RunRecord, cells: Sequence[CellVerdict], *, narrow: bool) -> 
         table.add_row(
             depth_label(cell.depth) if cell.depth != last else "",
             cell.metric.label,
-            _measured(record, cell),
-            quantity(cell, cell.baseline),
-            change(cell),
-            *(() if narrow else (interval(cell), samples(cell))),
+            *(said[name](cell) for name in columns),
             Text(OUTCOMES[cell.outcome].word, style=OUTCOMES[cell.outcome].style),
         )
         last = cell.depth
     return table
 
 
-def _numbers(record: RunRecord, verdict: RunVerdict) -> Table:
+def _numbers(record: RunRecord, verdict: RunVerdict, before_unit: str) -> Table:
     """A row a rung, where there is nothing to compare with; `*` where nothing was undisturbed."""
     there = {c.metric.name for c in verdict.cells if c.metric is not FIDELITY}  # needs two runs
     metrics = [metric for name, metric in METRICS.items() if name in there]
@@ -90,7 +97,7 @@ def _numbers(record: RunRecord, verdict: RunVerdict) -> Table:
     table.box = None  # a row less: all of it is numbers
     table.add_column("depth", justify="right", no_wrap=True)
     for metric in metrics:
-        unit = "" if metric.kind == "score" else f" {metric.unit}"
+        unit = "" if metric.kind == "score" else f"{before_unit}{metric.unit}"
         label = metric.label.removeprefix("server ") + unit  # all five fit into 80 columns
         table.add_column(label, justify="right")
     for depth in dict.fromkeys(c.depth for c in verdict.cells):

@@ -111,6 +111,19 @@ def test_the_ends_of_sessions_in_the_design_notes_are_what_is_printed(
 LONGEST = {"Passed": 4, "Busy machine": 8, "Ctrl-C": 8}
 
 
+def test_at_60_columns_a_cell_is_one_line_and_no_name_is_cut() -> None:
+    texts = [
+        summary(SESSIONS[name](), width=60, color=False, encoding="utf-8")
+        for name in ("Regressed", "First run")
+    ]
+    assert all(len(line) <= 60 for text in texts for line in text.splitlines())
+    rows = [line.split("|") for line in texts[0].splitlines() if "|" in line]
+    assert [row[0].strip() for row in rows] == ["depth", "32K", "", "128K", ""]
+    assert ["prefill", "generation", "warm", "TTFT", "memory"] in [
+        line.split() for line in texts[1].splitlines()
+    ]
+
+
 def test_a_torn_record_and_one_without_an_end_are_said() -> None:
     killed = record(rung())
     assert "this record has no end" in shown(killed, record(rung()))
