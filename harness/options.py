@@ -103,6 +103,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("--results", "results", "DIR", "folder of records and logs (results)"),
         Option("--resume", "resume", None, "go on with the last run of this plan, if cut short"),
         Option("--save-slots", "save_slots", None, "keep each rung's KV cache for a --resume"),
+        Option("--keep-kv", "keep_kv", None, "keep each rung's KV cache for later spot runs"),
+        Option(
+            *("--keep-kv-limit", "keep_kv_limit", "GIB", "at most so much of them (32)"),
+            *(lambda gib: 0 < gib < float("inf"), "a number of GiB above 0"),
+        ),
+        Option("--spot", "spot", None, "restore kept KV caches instead of reading documents"),
         Option("--budget", "budget_s", "S", "seconds the whole run may take", *_ABOVE_0),
         Option("--remeasure", "remeasure_s", "S", "for what is undecided (120)", *_SECONDS),
         Option("--wait-quiet", "wait_quiet_s", "S", "wait for a quiet machine", *_SECONDS),
@@ -134,6 +140,13 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_const",
         const=False,
         help="what is not judged skips, also where CI=true",
+    )
+    parser.getgroup("long-context records and time").addoption(
+        "--no-spot",
+        dest="harness_spot",
+        action="store_const",
+        const=False,
+        help="read the documents, also where the profile says `spot = true`",
     )
     parser.getgroup("long-context records and time").addoption(
         "--report", dest="harness_report", metavar="PATH", help="also a page that opens offline"

@@ -147,6 +147,11 @@ class Settings(BaseModel):
     remeasure_s: float | None = None
     resume: bool = False
     save_slots: bool = False
+    keep_kv: bool = False
+    keep_kv_limit: float = 32.0
+    keep_kv_folder: Path | None = None
+    spot: bool = False
+    spot_full_every: int = Field(7, ge=2)
 
     def band_of(self, metric: str) -> float:
         """Noise band of a metric as a share: its own, else general, else default."""

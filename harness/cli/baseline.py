@@ -247,7 +247,7 @@ def _chosen(names: Sequence[str], settings: Settings) -> list[RunRecord]:
         return [run_named(name, settings) for name in names]
     newest: RunRecord | None = None
     for _, record in readable_runs(settings.results):
-        if record.footer is None or not record.footer.complete or not record.rungs:
+        if record.footer is None or not record.footer.complete or not record.rungs or record.spot:
             continue
         if newest is None:
             newest = record

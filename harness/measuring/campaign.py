@@ -23,16 +23,16 @@ from harness.measuring.reporter import Reporter, Watcher
 from harness.measuring.resume import Resumption, find_resumption
 from harness.measuring.script import Script
 from harness.measuring.sitting import Sitting
-from harness.records.baseline import Baseline, key_of
+from harness.measuring.spot import find_spot, saving
+from harness.records.baseline import Baseline, Key, key_of
 from harness.records.baseline_files import find_baseline, nearest_baseline
-from harness.records.files import Recorder, check_writable, new_run_id, read_run
+from harness.records.files import Recorder, check_writable, new_run_id, now, read_run
 from harness.records.lines import Event, Header, RunRecord
 from harness.records.metrics import METRICS
 from harness.serving.fidelity import Fingerprint, fingerprint_of
 from harness.serving.log import explain, findings_of
 from harness.serving.orphans import reap
-from harness.serving.session import Session, open_session, slots_folder
-from harness.serving.slots import Slots
+from harness.serving.session import Session, open_session
 from harness.settings import Settings
 from harness.verdicts.cell import NEXT_STEPS, CellVerdict
 from harness.verdicts.judged import Judged
@@ -115,7 +115,24 @@ class Campaign:
                 return
             session = self.session
             script = Script(session.client, settings, native=not session.identity.reduced)
-            recorder, resumption = self._open_record(run_id, script, log.name)
+            header = self._header(run_id, script)
+            self._find_baseline(key_of(header))
+            spot, said, say = None, None, self._reporter.say
+            if settings.spot and self.deepest is not None:
+                spot, said = find_spot(session, script, settings, self.deepest, self._baseline)
+                say(said.message)
+            if said and not spot and session.running and session.running.dies_at_once():
+                log.replace(log.with_suffix(".restoring.log"))
+                foreseen = self._open_server(log)
+                session = self.session
+                script = Script(session.client, settings, native=not session.identity.reduced)
+                header = self._header(run_id, script)
+            if spot is not None:
+                script.plan = spot.planned(script.plan)
+                header = header.model_copy(update={"plan": script.plan})
+            recorder, resumption = self._open_record(header, script, log.name, fresh=settings.spot)
+            if said is not None:
+                recorder.append(said)
             recorder.append(self._preflight(session, foreseen))
             sitting = self._sit_down(recorder, script, resumption)
             self._runner = Runner(
@@ -123,7 +140,15 @@ class Campaign:
                 wanted=partial(wanted, baseline=self._baseline, bands=self.bands),
                 deepest=self.deepest or 0,
                 resumption=resumption,
-                slots=self._slots(recorder),
+                slots=None
+                if spot
+                else saving(
+                    *(session, script, settings, recorder),
+                    deepest=self.deepest or 0,
+                    baseline=self._baseline,
+                    say=say,
+                ),
+                spot=spot,
             )
             self._probes = Probes(sitting, self._baseline)
             if settings.arm is not None and script.native:
@@ -161,14 +186,11 @@ class Campaign:
         self._stack.callback(self._session.close)
         return foreseen
 
-    def _open_record(
-        self, run_id: str, script: Script, log: str
-    ) -> tuple[Recorder, Resumption | None]:
-        """A new record, or the one of a run to go on with."""
-        settings, now, resumption = self.settings, datetime.now(), None
-        header = Header(
+    def _header(self, run_id: str, script: Script) -> Header:
+        settings = self.settings
+        return Header(
             run_id=run_id,
-            started_at=now.astimezone().isoformat(timespec="seconds"),
+            started_at=now(),
             harness_version=__version__,
             plan=script.plan,
             machine=read_machine(settings.machine_class),
@@ -179,12 +201,20 @@ class Campaign:
             matrix=settings.matrix,
             arm=settings.arm,
         )
-        self._baseline = find_baseline(settings.baselines, key_of(header))
+
+    def _find_baseline(self, key: Key) -> None:
+        self._baseline = find_baseline(self.settings.baselines, key)
         if self._baseline is None:
-            self._nearest = nearest_baseline(settings.baselines, key_of(header))
-        if settings.resume and self.deepest is not None:
-            say = self._reporter.say
-            resumption = find_resumption(settings.results, header, say, now=now, log=log)
+            self._nearest = nearest_baseline(self.settings.baselines, key)
+
+    def _open_record(
+        self, header: Header, script: Script, log: str, *, fresh: bool
+    ) -> tuple[Recorder, Resumption | None]:
+        """A new record, or, unless it is to be `fresh`, that of a run to go on with."""
+        settings, resumption = self.settings, None
+        if settings.resume and self.deepest is not None and not fresh:
+            say, at = self._reporter.say, datetime.now()
+            resumption = find_resumption(settings.results, header, say, now=at, log=log)
         if resumption is None:
             recorder = Recorder(settings.results, header)
         else:
@@ -238,13 +268,6 @@ class Campaign:
             if objection not in foreseen.objections:
                 self._reporter.say(f"preflight: {objection}")
         return ready.event()
-
-    def _slots(self, recorder: Recorder) -> Slots | None:
-        """Where documents are kept for a later sitting, if that was asked for and can be had."""
-        folder = slots_folder(self.settings)
-        if folder is None or self.session.running is None or self.session.identity.reduced:
-            return None
-        return Slots(self.session.client, folder, recorder.path.stem, recorder.append)
 
     def _take_fingerprint(self, sitting: Sitting, unlike: Fingerprint) -> None:
         text = sitting.script.filler("fingerprint", FINGERPRINT_TOKENS)

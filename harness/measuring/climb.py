@@ -17,6 +17,8 @@ from harness.measuring.refusals import refuse_impossible_reuse, refuse_truncatio
 from harness.measuring.resume import Resumption, regain
 from harness.measuring.rung import Meter, RungDraft
 from harness.measuring.sitting import Sitting
+from harness.measuring.spot import Spot, not_spot
+from harness.quantities import depth_label
 from harness.questions.needles import ORDERS, Order
 from harness.records import samples as cells
 from harness.records.files import now
@@ -52,6 +54,7 @@ class Runner:
         deepest: int,
         resumption: Resumption | None = None,
         slots: Slots | None = None,
+        spot: Spot | None = None,
     ) -> None:
         self.sitting = sitting
         self._session = sitting.session
@@ -59,6 +62,7 @@ class Runner:
         self._settings = settings = sitting.settings
         self._resumption = resumption
         self._slots = slots
+        self._spot = spot
         self._wanted = wanted
         self._deepest = deepest
         self._started_s = time.perf_counter()
@@ -97,7 +101,7 @@ class Runner:
         if self._script.native:
             self._read_cold()
         self.sitting.append(self._controls.taken("before"))
-        if self._script.native:
+        if self._script.native and self._spot is None:
             self._look_ahead(warm)
 
     def _read_cold(self) -> None:
@@ -242,6 +246,8 @@ class Runner:
         for number, order in enumerate(ORDERS, 1):
             doing(f"asking, {number} of {len(ORDERS)}")
             self._meter.ask(draft, order)
+        if self._restores(draft):
+            draft.cold_ttft_ms = None
         self._controls.pace_at(draft.depth)
         if not self._script.native:
             draft.notes.append(caching_at(draft.rung()).sentence)
@@ -265,7 +271,9 @@ class Runner:
         """Take more samples of the `wanted` metrics; False when none may be taken."""
         before = (len(draft.generations), len(draft.asks), len(draft.prefills))
         if PREFILL in wanted and self._may_read_again(draft):
-            if self._script.native:
+            if self._restores(draft):
+                self._climb(draft)
+            elif self._script.native:
                 exchange = self._meter.prefill(draft.depth, reuse=False)
                 draft.prefills.append(self.sitting.reading(exchange, "cold_repeat"))
             else:
@@ -284,7 +292,11 @@ class Runner:
     def _may_read_again(self, draft: RungDraft) -> bool:
         """A cold reading must be asked for, fit into the time for it, and not be the fourth."""
         asked = self._settings.budget_s is not None or self._settings.remeasure_s is not None
-        if not asked or not draft.prefills or len(draft.prefills) > MAX_COLD_READINGS:
+        if (
+            not (asked or self._restores(draft))
+            or not draft.prefills
+            or len(draft.prefills) > MAX_COLD_READINGS
+        ):
             return False
         again_s = max(p.wall_ms for p in draft.prefills) / 1e3 * 2
         return again_s <= self._budget.for_again_s()
@@ -299,7 +311,7 @@ class Runner:
                 break
 
     def _climb(self, draft: RungDraft) -> None:
-        planned = self._reached_tokens
+        planned = self._restored(draft) or self._reached_tokens
         self._budget.refuse_rung(draft.depth, draft.document_tokens)
         exchange = self._meter.prefill(draft.depth, reuse=planned > 0, climbing=True)
         cached = exchange.reused_tokens or 0
@@ -323,6 +335,22 @@ class Runner:
         self._reached_tokens = total
         if self._slots is not None:
             self._slots.save(draft.depth, total, self._climb_ms)
+
+    def _restores(self, draft: RungDraft) -> bool:
+        return self._spot is not None and draft.depth in self._spot.depths
+
+    def _restored(self, draft: RungDraft) -> int | None:
+        """Tokens of the rung's document in the cache, restored; `None` where it is to be read."""
+        if self._spot is None or not self._restores(draft):
+            return None
+        try:
+            return self._spot.restore(draft.depth)
+        except ServerError as error:
+            self._session.check_alive("restoring a kept document")
+            said = not_spot(f"at {depth_label(draft.depth)} {error}")
+            self.sitting.append(said)
+            self.sitting.reporter.say(said.message)
+            return None
 
     def _regain(self, depth: int) -> None:
         """Have the document of the finished rungs below `depth` in the KV cache again."""

@@ -84,7 +84,7 @@ def find_resumption(
     measured again. `None` means to measure from the start; `say` has then been told why.
     """
     for path, record in readable_runs(folder):
-        if record.imported or not same_plan(record.header, header):
+        if record.imported or record.spot or not same_plan(record.header, header):
             continue
         name = record.header.run_id
         if not unfinished(record) and name not in finished_arms(_records(folder), header):

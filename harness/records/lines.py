@@ -24,6 +24,10 @@ RESUMED = "resumed"
 """Code of the event that begins a later sitting of a run that was cut short."""
 REGAINED = "regained"
 """Code of the event that says how a resumed run got its document back into the KV cache."""
+SPOT = "spot"
+"""Code of the event that says that documents were restored and not read."""
+NOT_SPOT = "not_spot"
+"""Code of the event that says why documents were read that were to be restored."""
 CURVE = "curve"
 """Code of the event that keeps a long prefill's curve while it is still being read."""
 
@@ -372,6 +376,11 @@ class RunRecord(Strict):
     def imported(self) -> bool:
         """Whether another tool measured it, which asked no questions and watched nothing."""
         return any(event.code == IMPORTED for event in self.events)
+
+    @property
+    def spot(self) -> bool:
+        """Whether its documents were restored from kept KV caches and not read."""
+        return any(event.code == SPOT for event in self.events)
 
     def event_data(self, code: str) -> dict[str, Any]:
         """The data of the last event of that code; empty without one."""

@@ -41,6 +41,7 @@ from harness.serving.launch import (
     supported_flags,
     wait_until_ready,
 )
+from harness.serving.slots import slots_folder
 from harness.settings import API_KEY_VARIABLE, Settings
 
 if TYPE_CHECKING:
@@ -277,12 +278,6 @@ def served_model(settings: Settings) -> GgufInfo | None:
     if settings.server_url or from_hub:
         return None
     return read_gguf(_model_path(settings))
-
-
-def slots_folder(settings: Settings) -> Path | None:
-    """Where a server of ours may save its slots, `None` when it is not to."""
-    wanted = settings.resume or settings.save_slots
-    return settings.results / "slots" if wanted and not settings.server_url else None
 
 
 def refuse_impossible(settings: Settings, gguf: GgufInfo | None) -> None:

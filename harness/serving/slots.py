@@ -12,17 +12,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from platformdirs import user_cache_path
+
 from harness.errors import ServerError
 from harness.records.lines import Event, RunRecord
 
 if TYPE_CHECKING:
     from harness.serving.client import Client
+    from harness.settings import Settings
 
 MOST_SHARE = 0.1
 LEAST_READ_MS = 2000.0
 """A document that is read faster than this is not worth a file."""
 LEAST_FREE_BYTES = 4 << 30
 SAVED = "slot_saved"
+
+
+def slots_folder(settings: "Settings") -> Path | None:
+    """Where a server of ours may save its slots and find them, `None` when it is not to."""
+    if settings.server_url:
+        return None
+    if settings.keep_kv or settings.spot:
+        return kept_folder(settings)
+    return settings.results / "slots" if settings.resume or settings.save_slots else None
+
+
+def kept_folder(settings: "Settings") -> Path:
+    """Where KV caches are kept for spot runs."""
+    return settings.keep_kv_folder or user_cache_path("longctx-harness", appauthor=False) / "kv"
 
 
 class Slots:
@@ -51,7 +68,7 @@ class Slots:
         name = f"{self._run_id}-{depth}.slot"
         try:
             answer = self._client.post("/slots/0?action=save", {"filename": name})
-            took_ms = _number(answer, "timings", "save_ms")
+            took_ms = number_in(answer, "timings", "save_ms")
         except ServerError as error:
             self._give_up(str(error))
             return
@@ -86,7 +103,7 @@ class Slots:
         self._saved.append(self._folder / str(saved["file"]))
         try:
             answer = self._client.post("/slots/0?action=restore", {"filename": saved["file"]})
-            return _number(answer, "timings", "restore_ms")
+            return number_in(answer, "timings", "restore_ms")
         except ServerError as error:
             self._keep(Event(code="slot_not_restored", message=f"slot not restored: {error}"))
             return None
@@ -101,7 +118,12 @@ class Slots:
         self._keep(Event(code="slot_not_saved", message=f"no more slots are saved: {why}"))
 
 
-def _number(answer: dict[str, Any], *path: str) -> float:
+def number_in(answer: dict[str, Any], *path: str) -> float:
+    """A number of the server's answer about its slot.
+
+    Raises:
+        ServerError: there is none.
+    """
     found: Any = answer
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None

@@ -161,6 +161,11 @@ def _impossible(
         if not record.rungs:
             run = record.header.run_id
             yield f"run {run} measured no rung of the ladder, only a heatmap or a fuzz"
+        if record.spot:
+            yield (
+                f"run {record.header.run_id} is a spot run: it restored documents that another "
+                "build had read; a baseline is made of full runs"
+            )
     named = [(r.header.run_id, r.header.started_at, _cells(r)) for r in records]
     named += [(run.run_id, run.started_at, run.cells) for run in kept]
     for (run, started, cells), (other, also_started, also) in combinations(named, 2):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harness.records.baseline import key_of
 from harness.records.lines import RunRecord
-from harness.records.metrics import METRICS, Direction
+from harness.records.metrics import METRICS, PREFILL, Direction
 from harness.records.points import Point
 from harness.records.samples import samples_of, values_of
 from harness.verdicts.levels import fit_any_levels
@@ -91,6 +91,8 @@ def points_of(record: RunRecord) -> Iterator[Point]:
     samples = {rung.depth: samples_of(rung) for rung in record.rungs if rung.failure is None}
     for cell in judge(record, None, {name: m.band for name, m in METRICS.items()}).cells:
         if cell.outcome in ("INVALID", "ERROR") or cell.depth not in samples:
+            continue
+        if record.spot and cell.metric is PREFILL:  # of the last batches only
             continue
         if values := values_of(cell.metric, samples[cell.depth]):
             yield Point(

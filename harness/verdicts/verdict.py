@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.records.baseline import Baseline, key_of, log_warnings
-from harness.records.lines import Rung, RunRecord
+from harness.records.lines import NOT_SPOT, SPOT, Rung, RunRecord
 from harness.records.metrics import (
     FIDELITY,
     GENERATION,
@@ -92,7 +92,8 @@ def judge(record: RunRecord, baseline: Baseline | None, bands: Bands) -> RunVerd
         for cell in cells
     ]
     steadiness = tuple(dict.fromkeys(drift for found in moved.values() for drift in found))
-    said = (*differences(record, every), *_missing(record))
+    spotted = (e.message for e in record.events if e.code in (SPOT, NOT_SPOT))
+    said = (*differences(record, every), *_missing(record), *spotted)
     return RunVerdict(tuple(cells), steadiness, said)
 
 
