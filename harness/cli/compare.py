@@ -54,7 +54,7 @@ class Bisectable(click.Command):
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @taken("profile", "ctx_tokens", "depths", "model", "server_args", "repeats", "band")
-@taken("wait_quiet_s", "results", "budget_s", "offline")
+@taken("wait_quiet_s", "results", "budget_s", "offline", "spot")
 @click.option(
     "--metric",
     "metrics",

@@ -181,6 +181,7 @@ def _measure(plan: Plan, night: Night, profile: str, sitting: Sitting) -> Night:
     code: int | None = None
     try:
         command = [*_command(plan, profile, resume), *_build(night, profile)]
+        command += ["--no-spot"] if full_is_due(_others(plan), profile) else []
         code = sitting.ended(command, log)
     finally:
         record = measured_since(plan.results, profile, before)
@@ -231,6 +232,16 @@ def _follow_builds(plan: Plan, night: Night, profile: str, sitting: Sitting) -> 
     )
     sitting.say(f"{profile}: {followed.sentence}")
     return _keep(plan, night.model_copy(update={"followed": (*night.followed, followed)}))
+
+
+def full_is_due(earlier: Sequence[Night], profile: str) -> bool:
+    """Whether a profile whose nights are spot runs is to be read in full this time."""
+    try:
+        settings = settings_for({"profile": profile})
+    except HarnessError:
+        return False  # pytest says what is wrong with it
+    done = sum(night.done(profile) for night in earlier)
+    return settings.spot and done % settings.spot_full_every == 0
 
 
 def _build(night: Night, profile: str) -> list[str]:

@@ -12,7 +12,7 @@ from harness.llamacpp.cost import PrefillWatch, guess
 from harness.measuring.campaign import Campaign, hold_machine
 from harness.measuring.reporter import Reporter
 from harness.quantities import depth_label, duration
-from harness.records.lines import RunRecord
+from harness.records.lines import NOT_SPOT, RunRecord
 from harness.records.metrics import METRICS, SPEED
 from harness.serving.session import open_session, served_model, server_name
 from harness.settings import Settings
@@ -168,7 +168,7 @@ class Comparison:
             return self.judged()
         block = 1 + max(visit.block for visit in self.visits)
         for side, settings in self._arms.items():
-            self._arms[side] = settings.model_copy(update={"depths": between})
+            self._arms[side] = settings.model_copy(update={"depths": between, "spot": False})
         with hold_machine(self._arms["A"]):
             for side in ("A", "B"):
                 said = ", ".join(depth_label(d) for d in between)
@@ -245,7 +245,10 @@ class Comparison:
         self._refuse_unlike_devices()
 
     def _visit(self, side: Side, deepest: int) -> RunRecord:
-        campaign = Campaign(self._arms[side], self._reporter, deepest=deepest)
+        settings = self._arms[side]
+        if deepest in self._short:  # as quickly read as restored
+            settings = settings.model_copy(update={"spot": False})
+        campaign = Campaign(settings, self._reporter, deepest=deepest)
         try:
             campaign.start()
             campaign.close_climb()
@@ -257,6 +260,9 @@ class Comparison:
             failure = record.footer.failure if record.footer is not None else None
             said = f"{failure.cause}: {failure.message}" if failure else "it was cut short"
             raise SetupError(f"arm {side} could not be measured: {said}")
+        if settings.spot and not record.spot:
+            said = next(e.message for e in record.events if e.code == NOT_SPOT)
+            raise SetupError(f"arm {side}: {said}, and not compared; leave --spot out")
         return record
 
     def _refuse_unlike_devices(self) -> None:
@@ -303,5 +309,6 @@ def _visiting(settings: Settings, side: Side, folder: Path) -> Settings:
             "fuzz_examples": None,
             "resume": False,
             "save_slots": False,
+            "keep_kv": False,
         }
     )

@@ -292,3 +292,19 @@ def test_since_names_what_no_night_compared(
     assert "one: 1 of 2 builds since b11549 not compared: b11552\n" in done.output
     assert "two: nothing newer than b11549, or it does not follow" in done.output
     assert children.commands == []
+
+
+def test_a_profile_of_spot_runs_is_read_in_full_every_nth_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "harness.toml").write_text(
+        "[profiles.deep]\nspot = true\nspot_full_every = 3\n[profiles.plain]\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    ended = Attempt(profile="deep", started_at="then", ended_at="now", exit_code=0, run_id="a")
+    cut = ended.model_copy(update={"exit_code": None})
+    nights = [Night(name=str(n), started_at="then", profiles=("deep",)) for n in range(9)]
+    done = [n.begun(cut if n.name == "4" else ended) for n in nights]
+    due = [night_run.full_is_due(done[:n], "deep") for n in range(9)]
+    assert due == [True, False, False, True, False, False, False, True, False]
+    assert not any(night_run.full_is_due(done[:n], "plain") for n in range(9))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.errors import ServerError
 from harness.measuring.resume import Resumption, find_resumption, regain
 from harness.records.files import Recorder, read_run
-from harness.records.lines import REGAINED, Event, Failure, Footer, Header, RunRecord
+from harness.records.lines import REGAINED, SPOT, Event, Failure, Footer, Header, RunRecord
 from harness.records.sittings import finished_arms
 from harness.serving.slots import LEAST_READ_MS, SAVED, Slots
 from harness.serving.wire import Exchange
@@ -362,3 +362,13 @@ def test_without_a_saved_slot_the_document_is_read_again_cold() -> None:
         8192, saved(), None, prefill=lambda reuse: exchange(7263, 0), ask=lambda order: ask()
     )
     assert event.data["how"] == "prefill"
+
+
+def test_a_spot_run_is_never_gone_on_with(tmp_path: Path) -> None:
+    path = write(tmp_path, 2048)
+    recorder = Recorder.resume(path)
+    recorder.append(Event(code=SPOT, message="spot run"))
+    recorder.close()
+    found, said = look(tmp_path)
+    assert found is None
+    assert "no earlier run of this plan" in said
