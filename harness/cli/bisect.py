@@ -1,6 +1,7 @@
 """`harness bisect GOOD BAD`: the first bad build of a series, with an exit code."""
 
 import secrets
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class _Asked:
 
     def write_issue(self, folder: Path, found: Sequence[tuple[Books, Ended]]) -> None:
         """What was found as the text of an issue, in `issue.md` and where it was asked for."""
-        arguments = self.settings.server_args or "none"
+        arguments = shlex.join(self.settings.server_args) or "none"
         machine = f"{_machine(folder)}; server arguments: {arguments}"
         text = bisect_issue(found, self.settings.builds.repository, machine)
         (folder / "issue.md").write_text(text, encoding="utf-8", newline="\n")

@@ -71,7 +71,8 @@ class Build:
 
 def cache_folder(options: BuildSettings) -> Path:
     """Where builds are kept: `[builds] cache`, else the user's cache folder."""
-    return options.cache or user_cache_path("longctx-harness", appauthor=False) / "builds"
+    cache = options.cache or user_cache_path("longctx-harness", appauthor=False) / "builds"
+    return cache.absolute()  # a commit is built from within its sources
 
 
 def build_of(settings: Settings) -> Build | None:

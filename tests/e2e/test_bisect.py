@@ -85,16 +85,17 @@ def test_the_commit_that_broke_retrieval_is_found_across_a_kill(bench: Bench, ur
     begun.kill()
     told = begun.communicate(timeout=30)[0]
     assert books, told
-    done = bench.harness(*command, "--resume")
-    assert done.code == 0, done.text
+    resumed = bench.start("-m", "harness", *command, "--resume")
+    text = resumed.communicate(timeout=600)[0].decode()
+    assert resumed.returncode == 0, text
     source = bench.root / "source"
     last_good, first_bad = (f"commit:{git(source, 'rev-parse', tag)[:12]}" for tag in TAGS)
     said = "first bad build: {}, last good: {}: retrieval at 1K −100 points"
-    assert done.text.count(said.format("b11002", "b11000")) == 3
-    assert done.text.count(said.format(first_bad, last_good)) == 3
-    assert "on through 2 commits from b11000 to b11002" in done.text
-    assert f"Retrieval at 1K: −100 points since {first_bad}\n" in done.text
-    assert f"/compare/{last_good[7:]}...{first_bad[7:]}" in done.text
+    assert text.count(said.format("b11002", "b11000")) == 3
+    assert text.count(said.format(first_bad, last_good)) == 3
+    assert "on through 2 commits from b11000 to b11002" in text
+    assert f"Retrieval at 1K: −100 points since {first_bad}\n" in text
+    assert f"/compare/{last_good[7:]}...{first_bad[7:]}" in text
     assert list(bench.results.glob(f"bisect/*/{BOOKS}")) == books
     pairs = [
         [(p["a"], p["b"], p["answer"]) for p in json.loads(path.read_bytes())["pairs"]]

@@ -42,7 +42,7 @@ def commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         git("commit", "-q", "--allow-empty", "-m", str(number))
         git("tag", f"b{11000 + number}")
     monkeypatch.chdir(tmp_path)
-    toml = '[builds]\ncheckout = "source"\ncache = "kept"\n'
+    toml = 'server_args = "-t 1"\n[builds]\ncheckout = "source"\ncache = "kept"\n'
     (tmp_path / "harness.toml").write_text(toml, encoding="utf-8")
     return [f"commit:{line[:12]}" for line in git("rev-list", "--reverse", "HEAD").split()]
 
@@ -73,6 +73,7 @@ def test_behind_the_releases_the_commits_between_them_are_bisected(
     assert done.output.count("### What happened") == 1
     assert issue.startswith(f"Generation at 2K: −20 % since {commits[5]}\n")
     assert said in issue
+    assert issue.endswith("; server arguments: -t 1\n")
     options = "--metric generation --depths 2048"
     assert f"harness compare b11000 b11008 {options}\n" in issue
     assert f"harness compare {commits[4]} {commits[5]} {options}\n" in issue

@@ -382,7 +382,8 @@ def test_wheels_are_installed_into_folders_of_their_own(
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_commits_are_built_by_the_recipe(tmp_path: Path) -> None:
+def test_commits_are_built_by_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     source = tmp_path / "source"
     source.mkdir()
 
@@ -400,8 +401,8 @@ def test_commits_are_built_by_the_recipe(tmp_path: Path) -> None:
         git("commit", "-qm", str(number))
         commits.append(f"commit:{git('rev-parse', 'HEAD')[:12]}")
     options = BuildSettings(
-        cache=tmp_path / "cache",
-        checkout=source,
+        cache=Path("cache"),
+        checkout=Path("source"),
         recipe=("mkdir {out}/bin", "cp llama-server {out}/bin/llama-server"),
     )
     assert list(series("commit:HEAD~2", "commit:HEAD", options, offline=True)) == commits
