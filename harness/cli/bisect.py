@@ -85,7 +85,11 @@ class _Asked:
     metavar="A,B,…",
     help="The builds between, in their order, where no source can list them.",
 )
-@click.option("--blocks", type=click.IntRange(1, 50), help="ABBA blocks of each comparison.")
+@click.option(
+    "--blocks",
+    type=click.IntRange(1, 50),
+    help="ABBA blocks of each comparison (3; 1 of retrieval and fidelity).",
+)
 @click.option("--contended", is_flag=True, help="As in harness compare.")
 @click.option("--issue", is_flag=True, help="Also print the text of an issue, ready to paste.")
 @taken("profile", "ctx_tokens", "depths", "model", "server_args", "repeats", "band")
@@ -112,7 +116,12 @@ def bisect(
 
     Exit code: 0 found, 1 BAD is no worse than GOOD here, 125 undecided.
     """
-    chosen = "retrieval" if retrieval else "fidelity" if fidelity else metric
+    short_for = {"retrieval": retrieval, "fidelity": fidelity}
+    named = [metric] if metric else []
+    named += [name for name, given in short_for.items() if given]
+    if len(named) > 1:
+        raise click.UsageError(f"one metric is looked for, not {' and '.join(named)}")
+    chosen = named[0] if named else None
     metrics = (chosen,) if chosen else tuple(METRICS)
     if depth is not None:
         options["depths"] = str(tokens(depth, "--depth"))

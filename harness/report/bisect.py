@@ -20,6 +20,8 @@ def bisect_text(books: Books, ended: Ended, repository: str) -> str:
     if (link := range_link(books, ended, repository)) is not None:
         lines.append(f"  what lies between: {link}")
     lines.append(f"  {len(books.pairs)} comparisons of {len(books.builds)} builds")
+    if ended.outcome == "UNDECIDED":
+        lines.append("  to ask anew: without --resume, with more --blocks or on a quieter machine")
     return "\n".join((*lines, said)) + "\n"
 
 

@@ -125,3 +125,10 @@ def test_a_good_build_that_cannot_be_had_is_not_put_down_to_the_last(machine: Ma
     assert done.exit_code == 125
     assert "harness: release b11000 has no archive\n" in done.output
     assert "undecided" not in done.output
+
+
+def test_two_metrics_are_a_mistake_that_is_told(machine: Machine) -> None:
+    done = harness(*COMMAND, "--retrieval")
+    assert done.exit_code == 125
+    assert "one metric is looked for, not generation and retrieval" in done.output
+    assert not machine.compared

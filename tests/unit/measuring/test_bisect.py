@@ -223,3 +223,4 @@ def test_a_gradual_loss_is_undecided(machine: Machine, tmp_path: Path) -> None:
     said = answer(made.books, made.run())
     assert said.startswith("undecided between b11005 and b11006: ")
     assert "more than one build may have a part in it" in said
+    assert "to ask anew: without --resume" in bisect_text(made.books, made.run(), REPOSITORY)
