@@ -93,7 +93,7 @@ class _Asked:
 @click.option("--contended", is_flag=True, help="As in harness compare.")
 @click.option("--issue", is_flag=True, help="Also print the text of an issue, ready to paste.")
 @taken("profile", "ctx_tokens", "depths", "model", "server_args", "repeats", "band")
-@taken("wait_quiet_s", "wait_lock_s", "results", "offline", "resume")
+@taken("wait_quiet_s", "wait_lock_s", "results", "offline", "spot", "resume")
 def bisect(
     good: str,
     bad: str,

@@ -111,11 +111,13 @@ class Bisection:
             if error.side == "A":
                 raise
             return pair("DEAD", said=str(error).splitlines()[0])
-        return pair(answer_of(compared.cells), compared.cells)
+        depth = None if self.books.focus is None else self.books.focus.depth
+        cells = [cell for cell in compared.cells if depth in (None, cell.depth)]
+        return pair(answer_of(cells), cells)
 
     def _settings(self, place: int) -> Settings:
         settings = self._arm(self.books.builds[place])
-        if (focus := self.books.focus) is None:
+        if (focus := self.books.focus) is None or settings.spot:  # kept are documents of a ladder
             return settings
         return settings.model_copy(update={"depths": (focus.depth,)})
 

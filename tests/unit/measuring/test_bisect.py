@@ -91,14 +91,14 @@ class Quiet:
         """Nothing."""
 
 
-def bisection(folder: Path, reporter: Quiet | None = None, **changes: Any) -> Bisection:
+def bisection(folder: Path, reporter: Quiet | None = None, *, spot: bool = False) -> Bisection:
     books = Books(question=("q",), started_at="2026-01-01T00:00:00+00:00", builds=BUILDS)
     path = folder / BOOKS
     if path.is_file():
         books = Books.model_validate_json(path.read_bytes())
     return Bisection(
-        *(books.model_copy(update=changes), folder),
-        *(lambda name: Settings(server_bin=name, depths=(1024, 2048)), reporter or Quiet()),
+        *(books, folder, lambda name: Settings(server_bin=name, depths=(1024, 2048), spot=spot)),
+        reporter or Quiet(),
         metrics=tuple(METRICS),
         blocks=3,
         short_tokens=16384,
@@ -118,6 +118,16 @@ def test_the_first_comparison_says_what_is_looked_for(machine: Machine, tmp_path
     assert machine.compared[-1] == ("b11018", "b11019")
     assert "looked for: the loss of generation at 2048" in reporter.lines
     assert "comparison 1 (about 7 left): b11031 against b11000" in reporter.lines[0]
+
+
+def test_a_spot_bisection_keeps_the_ladder_whose_documents_are_kept(
+    machine: Machine, tmp_path: Path
+) -> None:
+    made = bisection(tmp_path, spot=True)
+    ended = made.run()
+    assert (BUILDS[ended.last_good], BUILDS[ended.first_bad]) == ("b11018", "b11019")
+    assert set(machine.depths) == {(1024, 2048)}
+    assert {cell.depth for pair in made.books.pairs[1:] for cell in pair.cells} == {2048}
 
 
 @pytest.mark.parametrize("killed_at", range(7))
