@@ -61,9 +61,9 @@ class Spot:
         """What the record and the summary say of it."""
         runs = dict.fromkeys(f"{m.run_id} ({m.build})" for m in self._kept.values())
         said = (
-            f"spot run: up to {', '.join(map(depth_label, self.depths))} documents were restored "
-            f"as run {', '.join(runs)} kept them, and their last {self._last_tokens} tokens or so "
-            "read; not covered: the reading of whole documents by this build"
+            f"spot run: of the documents of {', '.join(map(depth_label, self.depths))} all but the "
+            f"last {self._last_tokens} tokens or so were restored as run {', '.join(runs)} kept "
+            "them; not covered: the reading of whole documents by this build"
         )
         data = {"depths": self.depths, "kept": [m.model_dump() for m in self._kept.values()]}
         return Event(code=SPOT, message=said, data=data)
