@@ -84,7 +84,7 @@ def test_a_spot_run_reads_only_the_end_and_is_judged_as_a_full_one(kept: Kept) -
     assert f"run {record.header.run_id} is a spot run" in refused.text
 
 
-@pytest.mark.parametrize("what", ["cut off", "another model's"])
+@pytest.mark.parametrize("what", ["cut off", "cut off before its digest", "another model's"])
 def test_a_file_that_is_not_this_models_ends_in_a_sentence_and_a_full_run(
     kept: Kept, tmp_path: Path, what: str
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_file_that_is_not_this_models_ends_in_a_sentence_and_a_full_run(
         if what == "cut off":
             path.write_bytes(whole[: len(whole) // 2])
         else:  # as if it were ours: name, size and digest fit
-            body = other_cache(tmp_path)
+            body = other_cache(tmp_path) if "other" in what else whole[: len(whole) // 2]
             path.write_bytes(body)
             digest = hashlib.sha256(body).hexdigest()
             forged = shallow.model_copy(update={"digest": digest, "size_bytes": len(body)})
