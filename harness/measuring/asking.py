@@ -106,7 +106,9 @@ class Spent:
 class Interview:
     """One probe's talk with the server of a run. Native llama-servers only."""
 
-    def __init__(self, sitting: Sitting, probe: Literal["heatmap", "fuzz", "harder"]) -> None:
+    def __init__(
+        self, sitting: Sitting, probe: Literal["heatmap", "fuzz", "harder", "family"]
+    ) -> None:
         self.sitting = sitting
         self._probe = probe
         self._here: set[str] = set()
@@ -183,6 +185,16 @@ class Interview:
                 ProbeAsk(probe=self._probe, document_tokens=document_tokens, cold=cold, ask=line)
             )
         return answered
+
+    def say(self, text: str, max_tokens: int, *, cold: bool) -> str:
+        """What is answered to a message that is read otherwise than by question and code."""
+        self.sitting.session.check_alive("waiting for the next request")
+        exchange = self.sitting.script.chat(text, max_tokens=max_tokens, reuse=not cold)
+        if cold:
+            self.spent.cold_tokens += exchange.new_tokens or 0
+        else:
+            self.spent.question_tokens += exchange.new_tokens or 0
+        return exchange.content
 
     def _foreign(self, ask: Ask) -> Mapping[str, ForeignOrigin]:
         """Codes this request does not ask for, and whose they are."""

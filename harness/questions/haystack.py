@@ -29,12 +29,14 @@ _TRIM_LINES = 12
 class Placed:
     """A needle and where it goes: `at_tokens` counts document tokens before it.
 
-    `share` is the place asked for, as a share of the rung that it belongs to.
+    `share` is the place asked for, as a share of the rung that it belongs to. One that is `exact`
+    stands there to the token, not after the line that goes beyond.
     """
 
     needle: Needle
     at_tokens: int
     share: float
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,8 @@ def _share_out(
         inside: list[_Record] = []
         end = budget
         for record in reversed([r for r in records if id(r) in kept]):
+            if record.plan.exact:
+                end = min(end, record.plan.at_tokens + record.tokens)
             end -= record.tokens
             inside.append(replace(record, latest=end))
         early = any(r.home != rung and r.latest < r.plan.at_tokens for r in inside)

@@ -330,7 +330,7 @@ class ProbeAsk(Strict):
     """
 
     kind: Literal["probe_ask"] = "probe_ask"
-    probe: Literal["heatmap", "fuzz", "harder"]
+    probe: Literal["heatmap", "fuzz", "harder", "family"]
     document_tokens: int
     cold: bool
     ask: AskRecord

@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from harness.errors import HarnessError, ServerError, SetupError
@@ -252,7 +252,8 @@ def binary_of(settings: Settings) -> str | None:
         return None
     if (build := build_of(settings)) is not None:
         return build.binary
-    return settings.server_bin or (shutil.which("llama-server") if settings.model else None)
+    own = settings.model is None or settings.reference is not None
+    return settings.server_bin or (None if own else shutil.which("llama-server"))
 
 
 def server_name(settings: Settings) -> str:
@@ -307,9 +308,32 @@ def reference_model() -> Path:
     Raises:
         SetupError: the file is not the one this version was released with.
     """
-    folder = Path(str(resources.files("harness.models")))
-    described = json.loads((folder / "MODEL.json").read_text(encoding="utf-8"))
-    path = folder / str(described["file"])
+    return _packaged(_described("MODEL.json"))
+
+
+def member_model(name: str) -> Path:
+    """Path of a member of the family, its SHA-256 checked.
+
+    Raises:
+        SetupError: the file is not the one this version was released with.
+    """
+    return _packaged(_described("FAMILY.json")[name])
+
+
+def member_answers(name: str) -> dict[int, tuple[int, int]]:
+    """(exact, asked) by depth: what a member of the family was packaged for."""
+    exact = _described("FAMILY.json")[name]["exact"]
+    return {int(depth): (right, asked) for depth, (right, asked) in exact.items()}
+
+
+def _described(file: str) -> dict[str, Any]:
+    found = resources.files("harness.models") / file
+    described: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
+    return described
+
+
+def _packaged(described: Mapping[str, Any]) -> Path:
+    path = Path(str(resources.files("harness.models"))) / str(described["file"])
     if not path.is_file():
         raise SetupError(f"the reference model {path} is missing; reinstall longctx-harness")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
