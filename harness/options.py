@@ -61,6 +61,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option("--depths", "depths", "N,N", "rungs (default 2K, 8K, 32K, 128K … up to --ctx)"),
         Option("--matrix", "matrix", "NAME", "every arm of: kv, batch, flash, yarn, speculation …"),
+        Option("--reference", "reference", "NAME", "all, or models of `harness models` as arms"),
         Option(
             *("--repeats", "repeats", "N", "generation repeats at every rung (default 6)"),
             *(lambda n: n >= 3, "at least 3, as any verdict needs"),
@@ -170,7 +171,16 @@ def taken(*names: str) -> Callable[[F], F]:
     return decorate
 
 
-_ASKING = ("ctx_tokens", "depths", "profile", "matrix", "heatmap", "fuzz_examples", "harder")
+_ASKING = (
+    "ctx_tokens",
+    "depths",
+    "profile",
+    "matrix",
+    "reference",
+    "heatmap",
+    "fuzz_examples",
+    "harder",
+)
 """Options that ask for a measurement, be it without `-m`."""
 
 

@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
         root = project_root(config.invocation_params.dir)
         config.stash[SETTINGS] = settings = load(given, root)
         config.stash[ARM_SETTINGS] = (settings,)
-        if settings.matrix is not None:
+        if settings.matrix is not None or settings.reference is not None:
             from harness.measuring.matrix import load_arms
 
             config.stash[ARM_SETTINGS] = load_arms(given, root)
@@ -97,18 +97,21 @@ def _refuse_several_workers(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A `depth` argument of a long test runs over the ladder; a matrix over its arms."""
     settings = metafunc.config.stash[SETTINGS]
-    arms = metafunc.config.stash[ARM_SETTINGS] if settings.matrix else ()
+    arms = [a for a in metafunc.config.stash[ARM_SETTINGS] if a.arm is not None]
+    needles = [a for a in arms if a.family is None]
     names = metafunc.fixturenames
     is_rung = "depth" in names and metafunc.definition.get_closest_marker("long")
     if arms and is_rung and "ladder" in names:
-        rungs = [(str(a.arm), depth) for a in arms for depth in a.rung_depths]
+        rungs = [(str(a.arm), depth) for a in needles for depth in a.rung_depths]
         ids = [f"{arm}-{depth}" for arm, depth in rungs]
         metafunc.parametrize(("ladder", "depth"), rungs, indirect=["ladder"], ids=ids)
     elif is_rung:
         metafunc.parametrize("depth", settings.rung_depths, ids=str)
     for fixture in ("server", *(p for p in PROBES if asked_for(settings, p))):
         if arms and fixture in names:
-            metafunc.parametrize(fixture, [str(a.arm) for a in arms], indirect=True)
+            family = [a for a in arms if a.family is not None]
+            of = {"server": arms, "family": family}.get(fixture, needles)
+            metafunc.parametrize(fixture, [str(a.arm) for a in of], indirect=True)
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")
@@ -144,13 +147,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     What runs only when asked for is left out, unless it is all that was selected.
     """
     unasked = {p for p in PROBES if not asked_for(config.stash[SETTINGS], p)}
+    arms = config.stash[ARM_SETTINGS]
+    if config.stash[SETTINGS].reference:  # whether answers are right, not how fast they come
+        unasked |= {"closed_ladder"}
+        unasked |= {"ladder"} if all(a.family is not None for a in arms) else set()
     others = [item for item in items if not unasked & set(fixtures_of(item))]
     if 0 < len(others) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in others])
         items[:] = others
-    order = [a.arm for a in config.stash[ARM_SETTINGS]]
+    order = [a.arm for a in arms]
     items.sort(key=lambda item: (order.index(arm) if (arm := arm_of(item)) else -1, *place(item)))
-    deepest = max(max(s.rung_depths) for s in config.stash[ARM_SETTINGS])
+    deepest = max(max(a.rung_depths) for a in arms)
     if config.getoption("timeout", None) is not None:
         return
     for item in items:
@@ -288,7 +295,8 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """The table of measured, baseline, change and outcome; of a matrix, that of its arms."""
-    arms, matrix = config.stash.get(ARMS, None), config.stash[SETTINGS].matrix
+    arms, settings = config.stash.get(ARMS, None), config.stash[SETTINGS]
+    matrix = settings.matrix or ("reference" if settings.reference else None)
     if arms is None or not (results := arms.results()):
         return
     from harness.report.answer import answer
@@ -304,7 +312,8 @@ def pytest_terminal_summary(
         "color": writer.hasmarkup,
         "encoding": encoding,
     }
-    terminalreporter.write_sep("=", f"long-context {f'matrix {matrix}' if matrix else 'summary'}")
+    title = f"matrix {matrix}" if settings.matrix else matrix or "summary"
+    terminalreporter.write_sep("=", f"long-context {title}")
     if matrix:
         terminalreporter.write(matrix_summary(results, **shown))
     for run in () if matrix else runs:
@@ -381,6 +390,12 @@ def fuzz(request: pytest.FixtureRequest) -> Probe:
 def harder(request: pytest.FixtureRequest) -> Probe:
     """The harder tests, where `--harder` asks for them."""
     return _probe(request, "harder")
+
+
+@pytest.fixture
+def family(request: pytest.FixtureRequest) -> Probe:
+    """A member of the family, where `--reference` asks for one."""
+    return _probe(request, "family")
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.errors import SetupError
+from harness.llamacpp.flags import values_of
 from harness.llamacpp.profiles import layered, profile_layer
 from harness.options import OPTIONS
+from harness.questions.family import MEMBERS, NEEDLES
 from harness.questions.harder import LEAST_TOKENS, TASKS, Task
 from harness.questions.heatmap import NEEDLE_TOKENS
 from harness.records.metrics import METRICS
@@ -65,6 +67,17 @@ def _tasks(value: object) -> tuple[str, ...]:
     return tuple(task for task in TASKS if task in asked)
 
 
+def _members(value: object) -> tuple[str, ...]:
+    known = (NEEDLES, *MEMBERS)
+    words = value if isinstance(value, list | tuple) else str(value).split(",")
+    asked = {str(word).strip().lower() for word in words}
+    if asked == {"all"}:
+        return known
+    if not asked or not asked <= set(known):
+        raise SetupError(f"--reference {value}: expected all, or one or more of {','.join(known)}")
+    return tuple(name for name in known if name in asked)
+
+
 def _texts(value: object) -> object:
     return {k: str(v) for k, v in value.items()} if isinstance(value, dict) else value
 
@@ -112,6 +125,8 @@ class Settings(BaseModel):
     profile: str | None = None
     matrix: str | None = None
     matrices: dict[str, Any] = {}
+    reference: Annotated[tuple[str, ...] | None, _parsed(_members)] = None
+    family: str | None = None
     arm: str | None = None
     env: Annotated[dict[str, str], _parsed(_texts)] = {}
     expect_device: str | None = None
@@ -301,6 +316,8 @@ def _refuse_nonsense(s: Settings) -> None:
         )
     if s.server_url is not None:
         _refuse_wrong_url(s.server_url, s)
+    if s.reference is not None:
+        _refuse_other_models(s)
     deepest, shallowest = max(s.rung_depths), min(s.rung_depths)
     if shallowest < MINIMUM_DEPTH:
         raise SetupError(
@@ -324,6 +341,21 @@ def _refuse_nonsense(s: Settings) -> None:
             f"--fuzz-ctx {s.fuzz_depth}: expected {MINIMUM_FUZZ_CTX} tokens or more, for twelve "
             f"needles and eight questions, and no more than --ctx ({s.ctx_tokens})"
         )
+
+
+def _refuse_other_models(s: Settings) -> None:
+    """`--reference` names the models, each on a server of ours."""
+    flags = values_of(s.server_args)
+    for flag, given in (
+        ("--server-url", s.server_url),
+        ("--matrix", s.matrix if s.arm is None else None),
+        *((name, flags.get(name)) for name in ("--model", "--hf-repo")),
+    ):
+        if given is not None:
+            raise SetupError(
+                f"--reference starts a server for each of its own models, so {flag} {given} has no "
+                "place beside it; leave one of them out"
+            )
 
 
 def _refuse_wrong_url(url: str, s: Settings) -> None:

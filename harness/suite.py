@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harness.serving.session import Session
 
 __all__ = [
+    "test_family",
     "test_fidelity",
     "test_fuzz_placements",
     "test_fuzz_questions",
@@ -91,6 +92,12 @@ def test_fuzz_placements(fuzz: Probe) -> None:
 def test_harder(harder: Probe) -> None:
     """Key-value pairs, chains of two hops and counts at every rung, as `--harder` asks."""
     harder.check("harder")
+
+
+@pytest.mark.long
+def test_family(family: Probe) -> None:
+    """What only a member's special layer can answer, at every rung, as `--reference` asks."""
+    family.check("family")
 
 
 @pytest.mark.smoke

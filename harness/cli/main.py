@@ -19,6 +19,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "init": "Write the few files for a project of your own; shows them first.",
         "doctor": "What this machine is, and what stands in the way of trustworthy numbers.",
         "builds": "Builds of llama.cpp by name: list, get, prune.",
+        "models": "The packaged models, and what each proves of an engine.",
         "plan": "What a context will need in memory and time, before the hours are spent.",
     },
     AFTER: {

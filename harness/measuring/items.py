@@ -5,18 +5,22 @@ from typing import Any
 
 import pytest
 
+from harness.questions.family import MEMBERS
 from harness.settings import Settings
 
 PROBES = {
     "heatmap": "--heatmap 8x16",
     "fuzz": "--fuzz-examples 20",
     "harder": "--harder kv,hops,count",
+    "family": "--reference all",
 }
 """Fixtures of what runs only when asked for, and how to ask."""
 
 
 def asked_for(settings: Settings, probe: str) -> bool:
     """Whether a probe beside the ladder is to run."""
+    if probe == "family":
+        return any(name in MEMBERS for name in settings.reference or ())
     return getattr(settings, "fuzz_examples" if probe == "fuzz" else probe) is not None
 
 

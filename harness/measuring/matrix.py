@@ -14,14 +14,24 @@ from harness.llamacpp.matrices import Arm as ArmLayer
 from harness.llamacpp.matrices import Facts, arms_of
 from harness.measuring.campaign import Campaign, hold_machine
 from harness.measuring.reporter import Reporter
+from harness.questions.family import MEMBERS
 from harness.serving.fidelity import Fingerprint
 from harness.serving.launch import supported_flags
-from harness.serving.session import binary_of, refuse_impossible, served_model
+from harness.serving.session import (
+    binary_of,
+    member_model,
+    reference_model,
+    refuse_impossible,
+    served_model,
+)
 from harness.settings import Settings, load
 from harness.verdicts.judged import Judged
 
 Arm = str | None
 """The name of an arm; `None` for the one of a run without a matrix."""
+
+FAMILY = "reference"
+"""What records call the matrix of `--reference`."""
 
 
 class Arms:
@@ -110,15 +120,28 @@ def _rope_scale(settings: Settings) -> str | None:
 def load_arms(
     options: Mapping[str, object], root: Path, environ: Mapping[str, str] = os.environ
 ) -> tuple[Settings, ...]:
-    """The settings of every arm of `--matrix`, in the order they are measured in.
+    """The settings of every arm of `--matrix` or `--reference`, in the order they are measured in.
 
     Raises:
         SetupError: no such matrix, or an arm that cannot work, with its reason.
     """
     base = load(options, root, environ)
+    if base.reference is not None:
+        arms = tuple(map(_reference, base.reference))
+        return tuple(_checked(arm, FAMILY, options, root, environ) for arm in arms)
     assert base.matrix is not None
     arms = arms_of(base.matrix, base.matrices, _facts(base))
     return tuple(_checked(arm, base.matrix, options, root, environ) for arm in arms)
+
+
+def _reference(name: str) -> ArmLayer:
+    """The packaged model of plain attention, asked for needles, or a member with its own asks."""
+    if name not in MEMBERS:
+        few = {"repeats": 3, "generate_tokens": 16, "remeasure_s": 0.0}  # its speed is nothing here
+        return ArmLayer(name, {"model": str(reference_model()), **few})
+    # Other backgrounds hold names and signs that members take for commands.
+    layer = {"model": str(member_model(name)), "family": name, "background": "plain"}
+    return ArmLayer(name, layer)
 
 
 def _facts(base: Settings) -> Facts:
@@ -149,5 +172,6 @@ def _checked(
         if settings.server_url is None:
             refuse_impossible(settings, served_model(settings))
     except SetupError as error:
-        raise SetupError(f"--matrix {matrix}, arm {arm.name}: {error}") from error
+        option = "--reference" if matrix == FAMILY else f"--matrix {matrix}"
+        raise SetupError(f"{option}, arm {arm.name}: {error}") from error
     return settings

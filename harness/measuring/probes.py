@@ -1,13 +1,17 @@
-"""The probes beside the ladder, each run once a session: heatmap, fuzz and harder tests."""
+"""The probes beside the ladder, each run once a session: heatmap, fuzz, harder tests, family."""
 
+from pathlib import Path
 from typing import Literal
 
 from harness.errors import SetupError
 from harness.measuring.asking import Interview
+from harness.measuring.family import FamilyClimb
 from harness.measuring.harder import HarderClimb
 from harness.measuring.heatmap import HeatmapClimb
 from harness.measuring.sitting import Sitting
+from harness.questions.family import MEMBERS
 from harness.records.baseline import Baseline
+from harness.records.family import FAMILY_EVENT, FamilyResult, FamilyRung
 from harness.records.lines import Event
 from harness.records.probes import (
     HEATMAP_EVENT,
@@ -17,15 +21,16 @@ from harness.records.probes import (
     heatmap_sentence,
 )
 from harness.serving.gguf_file import model_identity, read_gguf
-from harness.serving.session import reference_model
+from harness.serving.session import member_model, reference_model
 from harness.verdicts.cell import NEXT_STEPS
+from harness.verdicts.family import judge_family
 from harness.verdicts.harder import HARDER_EVENT, as_data, cells, judge_harder
 from harness.verdicts.probes import ProbeVerdict, judge_heatmap, judge_probe, score_heatmap
 
 PLACEMENT_SHARE = 4
 """One placement, which takes a document, for as many examples of questions, which take a tail."""
 
-ProbeKind = Literal["heatmap", "questions", "placements", "harder"]
+ProbeKind = Literal["heatmap", "questions", "placements", "harder", "family"]
 
 
 class Probes:
@@ -47,6 +52,8 @@ class Probes:
             return self._heatmap()
         if kind == "harder":
             return self._harder()
+        if kind == "family":
+            return self._family()
         return self._fuzz(kind)
 
     def _heatmap(self) -> ProbeVerdict:
@@ -103,6 +110,23 @@ class Probes:
         self._sitting.append(Event(code=HARDER_EVENT, message=said, data=as_data(found)))
         return verdict
 
+    def _family(self) -> ProbeVerdict:
+        """Ask the served member of the family at every rung, and judge what its layer answers."""
+        assert self._settings.family is not None
+        self._refuse_other_model(member_model(self._settings.family))
+        climb = FamilyClimb(self._interview("family"), MEMBERS[self._settings.family])
+        rungs: list[FamilyRung] = []
+        for rung in climb.run():
+            rungs.append(rung)
+            self._sitting.reporter.say(
+                f"{self._settings.family} at {rung.depth}: {rung.right}/{rung.asked} right"
+            )
+        result = FamilyResult(member=self._settings.family, rungs=tuple(rungs))
+        verdict = judge_family(result)
+        event = Event(code=FAMILY_EVENT, message=verdict.message, data=result.model_dump())
+        self._sitting.append(event)
+        return verdict
+
     def _judged_heatmap(self, matrix: Matrix) -> ProbeVerdict:
         said = heatmap_sentence(matrix)
         score = score_heatmap(matrix, exact=self._exact)
@@ -118,13 +142,22 @@ class Probes:
     def _keep(self, score: ProbeScore, said: str) -> None:
         self._sitting.append(Event(code=SCORE_EVENT, message=said, data=score.model_dump()))
 
-    def _interview(self, probe: Literal["heatmap", "fuzz", "harder"]) -> Interview:
+    def _interview(self, probe: Literal["heatmap", "fuzz", "harder", "family"]) -> Interview:
         if not self._sitting.script.native:
             raise SetupError(
                 f"{_NAMES[probe]} a llama-server, where it is known what was read anew; this "
                 "server is measured in reduced mode"
             )
         return Interview(self._sitting, probe)
+
+    def _refuse_other_model(self, path: Path) -> None:
+        """A member's questions say nothing of another model's engine."""
+        served = self._sitting.session.model
+        if served.content_hash != model_identity(read_gguf(path)).content_hash:
+            raise SetupError(
+                f"--reference serves {path.name}, and the server has {served.name}; leave --model "
+                "and its like out of the server's flags"
+            )
 
     @property
     def _exact(self) -> bool:
@@ -137,6 +170,7 @@ _NAMES = {
     "heatmap": "the heatmap needs",
     "fuzz": "the fuzz needs",
     "harder": "the harder tests need",
+    "family": "the family needs",
 }
 _NOT_MADE = "; the reference model was not made for these tasks: its wrong answers are no fault"
 _EXACT_STEP = "this model answers all of this right: look for the fault in the engine or its flags"

@@ -7,12 +7,15 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.quantities import depth_label, number, share
+from harness.questions.family import NEEDLES
+from harness.records.family import family_of
 from harness.records.lines import Rung, RunRecord
 from harness.records.metrics import GENERATION, MEMORY, PREFILL, TTFT
 from harness.records.outcomes import OUTCOMES
 from harness.records.samples import samples_of, values_of
 from harness.report.answer import answer
 from harness.report.text import inert, plain_table, rendered
+from harness.verdicts.family import attention_of, judge_family, suspicion
 from harness.verdicts.judged import Judged
 
 DISTURBED = "*"
@@ -28,13 +31,15 @@ def matrix_summary(results: Results, *, width: int, color: bool, encoding: str |
         rendered(Text(inert(line), style=style), width=width, color=color, encoding=encoding)
         for line, style in lines
     ]
-    parts.append(rendered(_table(results), width=width, color=color, encoding=encoding))
+    if _rungs(results):
+        parts.append(rendered(_table(results), width=width, color=color, encoding=encoding))
     for line in _footing(results):
         parts.append(rendered(Text(inert(line)), width=width, color=color, encoding=encoding))
     return "".join(parts)
 
 
 def _said(results: Results) -> Iterator[tuple[str, str]]:
+    yield from _family(results)
     for arm, result in results.items():
         if isinstance(result, str):
             yield f"arm {arm} not measured: {result}", "bold red"
@@ -42,6 +47,20 @@ def _said(results: Results) -> Iterator[tuple[str, str]]:
         for cause in answer(result).causes:
             if cause.outcome not in ("PASS", "NO_BASELINE", "INCONCLUSIVE"):
                 yield f"arm {arm}: {cause.sentence}", OUTCOMES[cause.outcome].style
+
+
+def _family(results: Results) -> Iterator[tuple[str, str]]:
+    """What members of the family answered, held against plain attention."""
+    runs = {arm: result for arm, result in results.items() if not isinstance(result, str)}
+    plain = next((attention_of(run.record) for arm, run in runs.items() if arm == NEEDLES), None)
+    for run in runs.values():
+        if (found := family_of(run.record)) is None:
+            continue
+        verdict = judge_family(found)
+        style = OUTCOMES[verdict.outcome].style
+        if said := suspicion(found, plain):
+            yield said, style
+        yield verdict.message, style
 
 
 def _table(results: Results) -> Table:
@@ -126,6 +145,8 @@ def _footing(results: Results) -> Iterator[str]:
             if drift.state == "drifted":
                 yield f"arm {arm}, drift: {drift.sentence}"
         yield f"arm {arm}: {OUTCOMES[result.verdict.outcome].word}; record: {result.path}"
+    if not _rungs(results)[1:]:
+        return
     yield (
         "the arms ran one after another; whether a difference between two of them is more than "
         "drift and noise, `harness compare` says, which interleaves them"

@@ -64,6 +64,23 @@ def test_what_was_not_asked_for_is_left_out_unless_it_is_all(repo: pytest.Pytest
     assert collected(repo, "--ctx=2048", "-k", "heatmap") == ["test_heatmap"]
 
 
+def test_members_of_the_family_are_arms_and_are_asked_for_no_needles(
+    repo: pytest.Pytester,
+) -> None:
+    names = collected(repo, "--reference=all", "--ctx=8192")
+    assert names == [
+        "test_retrieval[attention-2048]",
+        "test_retrieval[attention-8192]",
+        "test_family[gdn]",
+        "test_family[window]",
+    ]
+    assert collected(repo, "--reference=window") == ["test_family[window]"]
+    assert collected(repo, "--reference=attention", "--ctx=2048") == [
+        "test_retrieval[attention-2048]"
+    ]
+    assert not any("family" in name for name in collected(repo, "--ctx=2048"))
+
+
 def test_depths_choose_the_rungs(repo: pytest.Pytester) -> None:
     names = collected(repo, "--depths=4K,2K", "-k", "retrieval")
     assert names == ["test_retrieval[2048]", "test_retrieval[4096]"]

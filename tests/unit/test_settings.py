@@ -153,3 +153,25 @@ def test_a_password_in_the_url_is_refused_without_showing_it(tmp_path: Path) -> 
     with pytest.raises(SetupError, match="HARNESS_API_KEY") as caught:
         load({"server_url": "http://user:hunter2@127.0.0.1:8080"}, tmp_path, {})
     assert "hunter2" not in str(caught.value)
+
+
+def test_members_of_the_family_by_name(tmp_path: Path) -> None:
+    assert load({"reference": "all"}, tmp_path, {}).reference == ("attention", "gdn", "window")
+    assert load({"reference": "window, GDN"}, tmp_path, {}).reference == ("gdn", "window")
+    with pytest.raises(SetupError, match="--reference mamba: expected all, or one or more of att"):
+        load({"reference": "mamba"}, tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"server_url": "http://127.0.0.1:8080"}, "--server-url http"),
+        ({"matrix": "kv"}, "--matrix kv"),
+        ({"server_args": "-m other.gguf"}, "--model other.gguf"),
+    ],
+)
+def test_the_family_has_models_of_its_own(
+    tmp_path: Path, given: dict[str, object], named: str
+) -> None:
+    with pytest.raises(SetupError, match=f"of its own models, so {named}"):
+        load({"reference": "all", **given}, tmp_path, {})

@@ -1,6 +1,6 @@
 """Exactness of a member on a real server: the product's own documents and asks, whole answers.
 
-    python -m training.family.accept gdn --spec 2048:500 8192:500 32768:8
+    python -m training.family.accept --member gdn --spec 32768:8 -- -t 1 -ub 64
 
 Each answer is a row of the results file; documents already there are not read again. Of each
 document the first ask is read cold and the others go on from its end, as in a climb.
@@ -123,7 +123,7 @@ def summary(results: Path, key: dict[str, Any]) -> str:
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("member", choices=list(MEMBERS))
+    p.add_argument("--member", required=True, choices=list(MEMBERS))
     p.add_argument("--model", type=Path, help="GGUF (default: the packaged member)")
     p.add_argument("--server", default="embedded", help="embedded, or a llama-server")
     p.add_argument("--spec", nargs="+", default=["2048:500", "8192:500"], metavar="LENGTH:COUNT")

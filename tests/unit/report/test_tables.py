@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.records.family import FAMILY_EVENT, FamilyResult, FamilyRung
 from harness.records.lines import Event, RunRecord
 from harness.records.metrics import METRICS
 from harness.report.compare import comparison_text
@@ -83,3 +84,29 @@ def test_large_caches_are_whole_numbers_of_mib() -> None:
     text = matrix_summary(results, width=80, color=False, encoding="utf-8")
     assert "…" not in text
     assert text.count("16,384") == 2
+
+
+def served(member: str, right: int) -> Judged:
+    """A run in which a member of the family had so many of 14 right at 8K."""
+    rung = FamilyRung(depth=8192, right=right, asked=14, near_right=2, near_asked=2)
+    found = FamilyResult(member=member, rungs=(rung,)).model_dump()
+    record = measured(1000.0)
+    event = Event(code=FAMILY_EVENT, message="", data=found)
+    record = record.model_copy(update={"events": (*record.events, event), "rungs": ()})
+    return Judged(record, judge(record, None, BANDS), None)
+
+
+def test_the_family_is_held_against_attention() -> None:
+    record = measured(1000.0, depth=8192)
+    plain = Judged(record, judge(record, None, BANDS), None)
+    results = {"attention": plain, "gdn": served("gdn", 3)}
+    text = " ".join(matrix_summary(results, width=200, color=False, encoding="utf-8").split())
+    assert (
+        "the recurrent state is wrong at 8K; attention is right: suspect the engine's Gated-"
+        in text
+    )
+    assert "gdn: the recurrent state is wrong at 8K; 8K 3/14 (8 to 48 %)" in text
+    alone = matrix_summary({"gdn": served("gdn", 14)}, width=200, color=False, encoding="utf-8")
+    assert "gdn: the recurrent state is right: 8K 14/14" in alone
+    assert "depth | arm" not in alone  # nothing of the ladder was measured
+    assert "suspect" not in alone
