@@ -11,7 +11,7 @@ import numpy as np
 
 import harness.models
 
-REFERENCE = next(Path(harness.models.__file__).parent.glob("*.gguf"))
+REFERENCE = next(Path(harness.models.__file__).parent.glob("reference-f16.gguf"))
 EMBEDDING, FEED_FORWARD, HEAD = 64, 128, 32
 Shapes = dict[str, tuple[int, ...]]
 

@@ -15,7 +15,7 @@ import harness.models
 from harness.errors import SetupError
 from harness.serving.gguf_file import GgufInfo, model_identity, read_gguf, short_count
 
-REFERENCE = next(Path(harness.models.__file__).parent.glob("*.gguf"))
+REFERENCE = next(Path(harness.models.__file__).parent.glob("reference-f16.gguf"))
 
 
 def write_model(
