@@ -51,10 +51,7 @@ JUDGED: pytest.StashKey[list[CellVerdict]] = pytest.StashKey()
 """Cells that the running test has judged so far."""
 LAST_LINE: pytest.StashKey[str] = pytest.StashKey()
 
-ONE_PROCESS = (
-    "pytest-xdist would measure one server from several processes at once; run long and smoke "
-    "tests without -n"
-)
+ONE_PROCESS = "pytest-xdist would measure one server from several processes; run these without -n"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -107,10 +104,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("ladder", "depth"), rungs, indirect=["ladder"], ids=ids)
     elif is_rung:
         metafunc.parametrize("depth", settings.rung_depths, ids=str)
-    for fixture in ("server", *(p for p in PROBES if asked_for(settings, p))):
+    for fixture in ("server", *asked_for(settings)):
         if arms and fixture in names:
-            family = [a for a in arms if a.family is not None]
-            of = {"server": arms, "family": family}.get(fixture, needles)
+            of = {"server": arms, "family": [a for a in arms if a.family]}.get(fixture, needles)
             metafunc.parametrize(fixture, [str(a.arm) for a in of], indirect=True)
 
 
@@ -146,11 +142,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     What runs only when asked for is left out, unless it is all that was selected.
     """
-    unasked = {p for p in PROBES if not asked_for(config.stash[SETTINGS], p)}
+    unasked = set(PROBES).difference(asked_for(config.stash[SETTINGS]))
     arms = config.stash[ARM_SETTINGS]
     if config.stash[SETTINGS].reference:  # whether answers are right, not how fast they come
-        unasked |= {"closed_ladder"}
-        unasked |= {"ladder"} if all(a.family is not None for a in arms) else set()
+        needles = any(a.family is None for a in arms)
+        unasked |= {"closed_ladder"} if needles else {"closed_ladder", "ladder"}
     others = [item for item in items if not unasked & set(fixtures_of(item))]
     if 0 < len(others) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in others])
@@ -173,8 +169,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     config = session.config
     if config.option.collectonly or session.testsfailed or _is_worker(config):
         return
-    measuring = {"ladder", "closed_ladder", "server"}
-    measuring |= {p for p in PROBES if asked_for(config.stash[SETTINGS], p)}
+    measuring = {"ladder", "closed_ladder", "server", *asked_for(config.stash[SETTINGS])}
     if not any(measuring & set(fixtures_of(item)) for item in session.items):
         return
     from harness.measuring.campaign import Campaign
@@ -296,7 +291,7 @@ def pytest_terminal_summary(
 ) -> None:
     """The table of measured, baseline, change and outcome; of a matrix, that of its arms."""
     arms, settings = config.stash.get(ARMS, None), config.stash[SETTINGS]
-    matrix = settings.matrix or ("reference" if settings.reference else None)
+    matrix = settings.matrix or (settings.reference and "reference")
     if arms is None or not (results := arms.results()):
         return
     from harness.report.answer import answer
@@ -312,8 +307,8 @@ def pytest_terminal_summary(
         "color": writer.hasmarkup,
         "encoding": encoding,
     }
-    title = f"matrix {matrix}" if settings.matrix else matrix or "summary"
-    terminalreporter.write_sep("=", f"long-context {title}")
+    kind = "matrix " if settings.matrix else ""
+    terminalreporter.write_sep("=", f"long-context {kind}{matrix or 'summary'}")
     if matrix:
         terminalreporter.write(matrix_summary(results, **shown))
     for run in () if matrix else runs:
@@ -351,8 +346,7 @@ def conclude(config: pytest.Config, verdict: CellVerdict | ProbeVerdict | Harnes
 
 
 def _probe(request: pytest.FixtureRequest, name: str) -> Probe:
-    settings = request.config.stash[SETTINGS]
-    if not asked_for(settings, name):
+    if name not in asked_for(request.config.stash[SETTINGS]):
         pytest.skip(f"not asked for; {PROBES[name]} does")
     from harness.measuring.ladder import Probe
 

@@ -17,11 +17,15 @@ PROBES = {
 """Fixtures of what runs only when asked for, and how to ask."""
 
 
-def asked_for(settings: Settings, probe: str) -> bool:
-    """Whether a probe beside the ladder is to run."""
-    if probe == "family":
-        return any(name in MEMBERS for name in settings.reference or ())
-    return getattr(settings, "fuzz_examples" if probe == "fuzz" else probe) is not None
+def asked_for(settings: Settings) -> list[str]:
+    """The probes beside the ladder that are to run."""
+    asked = {
+        "heatmap": settings.heatmap,
+        "fuzz": settings.fuzz_examples,
+        "harder": settings.harder,
+        "family": [name for name in settings.reference or () if name in MEMBERS] or None,
+    }
+    return [probe for probe in PROBES if asked[probe] is not None]
 
 
 def measures(item: pytest.Item) -> bool:
