@@ -261,6 +261,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         sigterm.as_usual()
 
 
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """What was measured and cannot be judged is no test left out: it has its letter and count."""
+    outcome = dict(report.user_properties).get("longctx.outcome") if report.skipped else None
+    if outcome == "NO_BASELINE":
+        return "new", "n", "NEW"
+    return ("can't tell", "~", "CAN'T TELL") if outcome == "INCONCLUSIVE" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """What a test judged, as properties of its report (and of JUnit's)."""

@@ -81,7 +81,7 @@ def baseline_update(
         force=force,
     )
     say(_answer(found, old))
-    _show_changes(found.changes, old is None)
+    show_changes(found.changes, old is None)
     for said in _gathered(found.left_out):
         say(f"stays out: {said}")
     _refuse(found, reason=reason, force=force)
@@ -200,7 +200,7 @@ def baseline_show(which: str, **options: object) -> None:
     for run in found.runs:
         why = f", reason: {run.reason}" if run.reason else ""
         say(f"run {run.run_id}: build {run.build}, {run.os}, accepted {run.accepted_at}{why}")
-    _show_changes(changes(None, found), True)
+    show_changes(changes(None, found), True)
 
 
 @baseline.command("diff")
@@ -216,7 +216,7 @@ def baseline_diff(first: str, second: str, **options: object) -> None:
     for name in sorted({*a.key.config, *b.key.config}):
         if a.key.config.get(name) != b.key.config.get(name):
             say(f"{name}: {a.key.config.get(name)} -> {b.key.config.get(name)}")
-    _show_changes(changes(a, b), False)
+    show_changes(changes(a, b), False)
 
 
 @baseline.command("prune")
@@ -273,7 +273,7 @@ def _baseline_file(which: str, settings: Settings) -> Path:
     return paths[0]
 
 
-def _show_changes(cells: "Iterable[Change]", first: bool) -> None:
+def show_changes(cells: "Iterable[Change]", first: bool) -> None:
     columns = (
         ("depth", "metric", "baseline")
         if first

@@ -13,6 +13,7 @@ from harness.cli.arguments import (
     refuse_url,
     results_or_url,
 )
+from harness.cli.baseline import show_changes
 from harness.cli.chosen import run_named, settings_for
 from harness.cli.output import say, write_text
 from harness.errors import SetupError, StoreError
@@ -30,6 +31,7 @@ from harness.report.exports import (
     pytest_benchmark,
 )
 from harness.settings import Settings
+from harness.verdicts.acceptance import changes
 from harness.verdicts.trend import points_of
 
 
@@ -81,6 +83,12 @@ def export(runs: tuple[str, ...], form: str, results: str | None, output: Path |
         "pytest-benchmark": pytest_benchmark.as_json,
     }
     write_text(writers[form](records), output)
+    if form.startswith("llama-bench") and (unknown := llama_bench.unknown(_rows(records))):
+        click.echo(
+            f"not known of these runs, so what llama-bench writes without an option stands there "
+            f"(its readers drop a row that lacks one): {', '.join(unknown)}",
+            err=True,
+        )
 
 
 @click.command("import")
@@ -154,9 +162,9 @@ def _import_baseline(
         one, imported = llama_bench.accepted_rows(rows, like, path.name, now)
         accepted = [*(a for a in accepted if a.run_id != one.run_id), one]
         _say_left_out(imported.left_out)
-    written = write_baseline(
-        settings.baselines, Baseline(key=key, runs=tuple(accepted[-MAX_RUNS:]))
-    )
+    new = Baseline(key=key, runs=tuple(accepted[-MAX_RUNS:]))
+    show_changes(changes(old, new), old is None)
+    written = write_baseline(settings.baselines, new)
     say(f"accepted {len(read)} file(s) into {written}")
     if len(accepted) < 2:
         say("next: import one more run's file; one run has no spread to judge by")

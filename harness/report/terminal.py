@@ -201,6 +201,13 @@ def _notes(run: Judged) -> Iterator[str]:
         share = footer.prefilled_tokens / record.header.plan.ctx_tokens
         yield (
             f"{footer.prefilled_tokens:,} tokens prefilled in all (server's counts), "
-            f"{share:.2f} x ctx, in {duration(footer.elapsed_s)}"
+            f"{share:.2f} x ctx, in {duration(footer.elapsed_s)}{_beside(record, footer.elapsed_s)}"
             + (" (the last sitting)" if record.sittings > 1 else "")
         )
+
+
+def _beside(record: RunRecord, ladder_s: float) -> str:
+    """How long what came after the ladder took, by the last answer of each."""
+    last = {a.probe: a.ask.end_s for a in record.probe_asks if a.ask.end_s is not None}
+    beyond_s = max(last.values(), default=0.0) - ladder_s
+    return f"; {', '.join(last)} after it: {duration(beyond_s)}" if beyond_s > 0 else ""

@@ -7,6 +7,7 @@ cell says never exceeds what its samples show.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from harness.quantities import depth_label
 from harness.records.baseline import Baseline, key_of, log_warnings
 from harness.records.lines import NOT_SPOT, SPOT, Rung, RunRecord
 from harness.records.metrics import (
@@ -124,7 +125,7 @@ def _missing(record: RunRecord) -> Iterator[str]:
     if record.footer is not None and record.footer.complete and record.rungs:
         for depth in record.header.plan.depths:
             if record.rung(depth) is None:
-                yield f"rung {depth}: planned, and not in the record"
+                yield f"{depth_label(depth)} was planned, and is not in the record"
 
 
 def _shown(value: object) -> str:

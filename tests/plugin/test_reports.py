@@ -96,10 +96,17 @@ def test_junit_has_the_numbers_of_every_cell(session: Session) -> None:
         assert float(found["longctx.measured"]) > 0
 
 
-def test_what_is_skipped_has_the_place_of_its_test(session: Session) -> None:
-    skipped = [line for line in session.output.splitlines() if line.startswith("SKIPPED")]
-    assert skipped
-    assert all("suite.py:" in line and "plugin.py" not in line for line in skipped)
+def test_what_cannot_be_judged_is_not_called_skipped_and_has_the_place_of_its_test(
+    session: Session,
+) -> None:
+    lines = session.output.splitlines()
+    (counted,) = (line for line in lines if "===" in line and " deselected" in line)
+    assert " new" in counted or " can't tell" in counted
+    assert "skipped" not in counted
+    skipped = ElementTree.parse(session.folder / "junit.xml").iter("skipped")
+    places = [element.text or "" for element in skipped]
+    assert places
+    assert all("suite.py:" in place and "plugin.py" not in place for place in places)
 
 
 def test_the_answer_is_one_sentence_wherever_it_stands(session: Session) -> None:

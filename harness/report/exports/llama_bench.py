@@ -116,6 +116,13 @@ class Imported(BaseModel):
 
 # -- writing --------------------------------------------------------------------------------
 
+_SETTINGS = ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "n_gpu_layers", "flash_attn")
+
+
+def unknown(rows: Iterable[Row]) -> list[str]:
+    """Settings that some row does not know and that are written as llama-bench's own default."""
+    return [name for name in _SETTINGS if any(name not in row.model_fields_set for row in rows)]
+
 
 def rows_of(record: RunRecord) -> list[Row]:
     """A run's rows, by depth; undisturbed samples only, a rung without any is left out."""

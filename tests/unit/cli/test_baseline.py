@@ -354,7 +354,7 @@ def test_a_planned_rung_that_is_missing_is_said(repo: Path) -> None:
     recorder.append(rung(2048))
     recorder.append(Footer(ended_at="now", complete=True, prefilled_tokens=1, elapsed_s=1.0))
     recorder.close()
-    assert "rung 8192: planned, and not in the record" in harness("judge", "000009-z").output
+    assert "8K was planned, and is not in the record" in harness("judge", "000009-z").output
 
 
 def test_a_run_of_another_key_is_shown_beside_the_nearest_baseline(repo: Path) -> None:

@@ -193,6 +193,13 @@ def test_a_run_without_measurements_has_no_rows(repo: Path) -> None:
     assert "no rows to write" in refused("export", "--to", "llama-bench")
 
 
+def test_what_a_run_does_not_tell_llama_bench_s_readers_is_said(repo: Path) -> None:
+    said = harness("export", "--to", "llama-bench").stderr
+    assert said.startswith("not known of these runs")
+    assert "n_gpu_layers, flash_attn" in said
+    assert "not known" not in harness("export", "--to", "pytest-benchmark").output
+
+
 # -- import ---------------------------------------------------------------------------------
 
 
@@ -205,10 +212,13 @@ def exported(repo: Path, run: str, **changes: object) -> str:
 
 
 def test_import_of_two_files_is_a_baseline_that_judges(repo: Path) -> None:
-    files = [exported(repo, "aaaaaa"), exported(repo, "bbbbbb")]
+    files = [exported(repo, "aaaaaa"), exported(repo, "bbbbbb", avg_ts=50.0, samples_ts=[50.0])]
     assert "one run has no spread" in harness("import", files[0]).output
     done = harness("import", files[1])
     assert "one run has no spread" not in done.output
+    row = next(line for line in done.output.splitlines() if " generation " in line).split("|")
+    assert [cell.strip() for cell in row[2:]] == ["100 tok/s", "75.0 tok/s", "−25 %"]
+    harness("import", exported(repo, "bbbbbb"))
     accepted = find_baseline(repo / "baselines", key_of(header((2048, 8192))))
     assert accepted is not None
     assert [r.run_id for r in accepted.runs] == [f"llama-bench:{name}" for name in files]

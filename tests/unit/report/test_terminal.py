@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from harness.records.baseline import Baseline, accepted, key_of
-from harness.records.lines import Footer, RunRecord
+from harness.records.lines import Footer, ProbeAsk, RunRecord
 from harness.records.metrics import METRICS
 from harness.report.terminal import summary
 from harness.report.text import encodable
 from harness.verdicts.judged import Judged
 from harness.verdicts.verdict import judge
-from tests.answers import SESSIONS, busy, end_of
+from tests.answers import SESSIONS, busy, end_of, ended
 from tests.made import ask, record, rung
 
 BANDS = {name: metric.band for name, metric in METRICS.items()}
@@ -109,6 +109,14 @@ def test_the_ends_of_sessions_in_the_design_notes_are_what_is_printed(
 
 
 LONGEST = {"Passed": 4, "Busy machine": 8, "Ctrl-C": 8}
+
+
+def test_the_time_of_what_came_after_the_ladder_is_told_apart_from_it() -> None:
+    late = ask(5).model_copy(update={"end_s": 156.0})
+    probe = ProbeAsk(probe="heatmap", document_tokens=900, cold=True, ask=late)
+    run = ended(record(rung())).model_copy(update={"probe_asks": (probe,)})
+    text = " ".join(shown(run, every=True).split())
+    assert "in 1 min 01 s; heatmap after it: 1 min 35 s" in text
 
 
 def test_at_60_columns_a_cell_is_one_line_and_no_name_is_cut() -> None:
