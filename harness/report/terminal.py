@@ -209,5 +209,5 @@ def _notes(run: Judged) -> Iterator[str]:
 def _beside(record: RunRecord, ladder_s: float) -> str:
     """How long what came after the ladder took, by the last answer of each."""
     last = {a.probe: a.ask.end_s for a in record.probe_asks if a.ask.end_s is not None}
-    beyond_s = max(last.values(), default=0.0) - ladder_s
+    beyond_s = 0.0 if record.sittings > 1 else max(last.values(), default=0.0) - ladder_s
     return f"; {', '.join(last)} after it: {duration(beyond_s)}" if beyond_s > 0 else ""
