@@ -20,6 +20,7 @@ from harness.errors import HarnessError
 from harness.machine import sigterm
 from harness.measuring.items import (
     PROBES,
+    STATUS,
     arm_of,
     asked_for,
     deepest_of,
@@ -264,9 +265,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """What was measured and cannot be judged is no test left out: it has its letter and count."""
     outcome = dict(report.user_properties).get("longctx.outcome") if report.skipped else None
-    if outcome == "NO_BASELINE":
-        return "new", "n", "NEW"
-    return ("can't tell", "~", "CAN'T TELL") if outcome == "INCONCLUSIVE" else None
+    return STATUS.get(str(outcome))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -299,7 +298,7 @@ def pytest_terminal_summary(
 ) -> None:
     """The table of measured, baseline, change and outcome; of a matrix, that of its arms."""
     arms, settings = config.stash.get(ARMS, None), config.stash[SETTINGS]
-    matrix = settings.matrix or (settings.reference and "reference")
+    matrix = f"matrix {settings.matrix}" if settings.matrix else settings.reference and "reference"
     if arms is None or not (results := arms.results()):
         return
     from harness.report.answer import answer
@@ -309,14 +308,9 @@ def pytest_terminal_summary(
     from harness.report.text import encodable, inert
 
     writer, runs = terminalreporter._tw, [r for r in results.values() if not isinstance(r, str)]
-    encoding = getattr(writer._file, "encoding", None)
-    shown: dict[str, Any] = {
-        "width": writer.fullwidth,
-        "color": writer.hasmarkup,
-        "encoding": encoding,
-    }
-    kind = "matrix " if settings.matrix else ""
-    terminalreporter.write_sep("=", f"long-context {kind}{matrix or 'summary'}")
+    encoding, width = getattr(writer._file, "encoding", None), writer.fullwidth
+    shown: dict[str, Any] = {"width": width, "color": writer.hasmarkup, "encoding": encoding}
+    terminalreporter.write_sep("=", f"long-context {matrix or 'summary'}")
     if matrix:
         terminalreporter.write(matrix_summary(results, **shown))
     for run in () if matrix else runs:

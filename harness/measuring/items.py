@@ -16,6 +16,12 @@ PROBES = {
 }
 """Fixtures of what runs only when asked for, and how to ask."""
 
+STATUS = {
+    "NO_BASELINE": ("new", "n", "NEW"),
+    "INCONCLUSIVE": ("can't tell", "~", "CAN'T TELL"),
+}
+"""What pytest calls a skipped test of an outcome: its count's name, its letter, its word."""
+
 
 def asked_for(settings: Settings) -> list[str]:
     """The probes beside the ladder that are to run."""
