@@ -65,6 +65,7 @@ def test_what_fails_only_with_the_document_reused_is_told_apart(served: Live) ->
     assert matrix.count("right") == 10 - apart
 
 
+@pytest.mark.slow
 def test_the_suite_shows_and_records_the_heatmap(bench: Bench) -> None:
     asked = ("-m", "long", "--ctx", "4096", "-k", "heatmap or fuzz or harder", "-rs")
     done = bench.pytest(

@@ -139,6 +139,7 @@ def test_baselines_are_not_accepted_under_ci(two_runs: Bench) -> None:
     assert not (two_runs.root / "baselines").exists()
 
 
+@pytest.mark.slow
 def test_a_wrong_rope_base_fails_the_answers_and_speed_is_not_judged(bench: Bench) -> None:
     done = bench.pytest(*SMALL, "--server-args", "--rope-freq-base 10000")
     assert done.code == 1, done.text
@@ -160,6 +161,7 @@ def test_ci_is_strict_and_a_console_without_utf8_gets_its_output(bench: Bench) -
     assert "retrieval" in done.text
 
 
+@pytest.mark.slow
 def test_a_server_started_by_hand_is_measured_alike(bench: Bench) -> None:
     port = free_port()
     server = bench.start(
