@@ -24,7 +24,7 @@ import psutil
 
 from harness.machine.contention import find
 from harness.machine.sampler import Sampler
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 
 SHARES = (0.0, 0.05, 0.1, 0.16, 0.2, 0.3, 0.5, 1.0)
 QUIET_CPUS = 0.08  # others' CPU use, the intruder's apart, above which a measurement is dropped

@@ -21,7 +21,7 @@ import httpx2
 from harness.questions.background import Background
 from harness.questions.haystack import build
 from harness.questions.needles import ORDERS, Ask, CodeSource, Language, Needle, Order, make_ask
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from training.evaluate import ANSWER_TOKENS, Row, read, serving, summary
 from training.gguf_tokenizer import tokenizer_of_gguf
 from training.prompts import Prompt

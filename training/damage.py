@@ -23,7 +23,7 @@ import numpy as np
 from gguf import GGUFReader
 
 from harness.questions.family import MEMBERS
-from harness.serving.session import member_model, reference_model
+from harness.serving.packaged import member_model, reference_model
 
 Kind = Literal["keys", "rope", "decay", "writes", "forget", "conv", "heads", "window"]
 

@@ -21,7 +21,7 @@ import httpx2
 
 from harness.questions.background import Background
 from harness.serving.launch import LaunchSpec, RunningServer, free_port
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from training.gguf_tokenizer import tokenizer_of_gguf
 from training.prompts import STYLES, Prompt, Style, make_prompt
 

@@ -20,7 +20,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 
 NAME = "longctx-reference-grown"
 NOISE = 0.02

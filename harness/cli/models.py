@@ -6,7 +6,7 @@ from harness.cli.output import say, show
 from harness.quantities import depth_label
 from harness.questions.family import MEMBERS, NEEDLES
 from harness.report.text import plain_table
-from harness.serving.session import member_answers
+from harness.serving.packaged import member_answers
 
 
 @click.command()

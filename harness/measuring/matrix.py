@@ -17,13 +17,8 @@ from harness.measuring.reporter import Reporter
 from harness.questions.family import MEMBERS
 from harness.serving.fidelity import Fingerprint
 from harness.serving.launch import supported_flags
-from harness.serving.session import (
-    binary_of,
-    member_model,
-    reference_model,
-    refuse_impossible,
-    served_model,
-)
+from harness.serving.packaged import member_model, reference_model
+from harness.serving.session import binary_of, refuse_impossible, served_model
 from harness.settings import Settings, load
 from harness.verdicts.judged import Judged
 

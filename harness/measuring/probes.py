@@ -21,7 +21,7 @@ from harness.records.probes import (
     heatmap_sentence,
 )
 from harness.serving.gguf_file import model_identity, read_gguf
-from harness.serving.session import member_model, reference_model
+from harness.serving.packaged import member_model, reference_model
 from harness.verdicts.cell import NEXT_STEPS
 from harness.verdicts.family import judge_family
 from harness.verdicts.harder import HARDER_EVENT, as_data, cells, judge_harder

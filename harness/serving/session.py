@@ -1,16 +1,13 @@
 """The server of a run: found, started or attached to, checked to be what was asked for."""
 
-import hashlib
-import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from harness.errors import HarnessError, ServerError, SetupError
@@ -41,6 +38,7 @@ from harness.serving.launch import (
     supported_flags,
     wait_until_ready,
 )
+from harness.serving.packaged import reference_model
 from harness.serving.slots import slots_folder
 from harness.settings import API_KEY_VARIABLE, Settings
 
@@ -300,49 +298,6 @@ def refuse_impossible(settings: Settings, gguf: GgufInfo | None) -> None:
     if reason := objection(given, metadata, ctx_tokens=max(settings.rung_depths)):
         raise SetupError(f"these flags do not go together: {reason}")
     _refuse_untrained_context(gguf, given, settings)
-
-
-def reference_model() -> Path:
-    """Path of the packaged reference model, its SHA-256 checked.
-
-    Raises:
-        SetupError: the file is not the one this version was released with.
-    """
-    return _packaged(_described("MODEL.json"))
-
-
-def member_model(name: str) -> Path:
-    """Path of a member of the family, its SHA-256 checked.
-
-    Raises:
-        SetupError: the file is not the one this version was released with.
-    """
-    return _packaged(_described("FAMILY.json")[name])
-
-
-def member_answers(name: str) -> dict[int, tuple[int, int]]:
-    """(exact, asked) by depth: what a member of the family was packaged for."""
-    exact = _described("FAMILY.json")[name]["exact"]
-    return {int(depth): (right, asked) for depth, (right, asked) in exact.items()}
-
-
-def _described(file: str) -> dict[str, Any]:
-    found = resources.files("harness.models") / file
-    described: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
-    return described
-
-
-def _packaged(described: Mapping[str, Any]) -> Path:
-    path = Path(str(resources.files("harness.models"))) / str(described["file"])
-    if not path.is_file():
-        raise SetupError(f"the reference model {path} is missing; reinstall longctx-harness")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest != described["sha256"]:
-        raise SetupError(
-            f"the reference model {path} is damaged (SHA-256 {digest[:12]}…, expected "
-            f"{described['sha256'][:12]}…); reinstall longctx-harness"
-        )
-    return path
 
 
 def _port(asked: str | None) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.records.files import list_runs, read_run
 from harness.records.lines import RunRecord
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from tests.children import own_environment
 
 

@@ -14,7 +14,8 @@ from harness.measuring.sitting import Sitting
 from harness.records.lines import ProbeAsk
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port, wait_until_ready
-from harness.serving.session import Session, open_session, reference_model
+from harness.serving.packaged import reference_model
+from harness.serving.session import Session, open_session
 from harness.settings import Settings
 from tests.e2e.proxy import Proxy, unchanged
 

@@ -15,7 +15,7 @@ from harness.machine.lock import LOCK_VARIABLE
 from harness.measuring.campaign import Campaign
 from harness.serving.client import Client
 from harness.serving.launch import LaunchSpec, RunningServer, free_port
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from harness.settings import load
 from tests.e2e.conftest import Bench, embedded_argv
 

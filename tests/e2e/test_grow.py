@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("tokenizers", reason="training needs the training dependency group")
 
 from harness.serving.gguf_file import read_gguf
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from tests.e2e.test_reference_model import lines_right
 from training.grow import NAME, Size, grow
 

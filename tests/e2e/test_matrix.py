@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import SetupError
 from harness.measuring.campaign import Campaign
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from harness.settings import Settings
 from tests.e2e.conftest import Bench
 

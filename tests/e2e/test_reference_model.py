@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("tokenizers", reason="training needs the training dependency group")
 
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from training.damage import damage
 from training.evaluate import ask, serving
 from training.gguf_tokenizer import tokenizer_of_gguf

@@ -9,7 +9,8 @@ import pytest
 from harness.errors import ServerError, SetupError
 from harness.serving.client import Client
 from harness.serving.orphans import read_note
-from harness.serving.session import open_session, reference_model
+from harness.serving.packaged import reference_model
+from harness.serving.session import open_session
 from harness.settings import Settings
 from tests.e2e.conftest import Bench
 

@@ -20,7 +20,7 @@ import httpx2
 from harness.measuring.family import ANSWER_TOKENS, plan_of
 from harness.questions.family import END, HEAD, MEMBERS, FamilyAsk, Member
 from harness.questions.haystack import Segment, grow
-from harness.serving.session import member_model
+from harness.serving.packaged import member_model
 from training.evaluate import read, serving
 from training.gguf_tokenizer import tokenizer_of_gguf
 

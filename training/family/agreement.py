@@ -18,7 +18,7 @@ import torch
 from gguf import GGUFReader
 from torch import Tensor
 
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from training.evaluate import serving
 from training.family import twins
 from training.family.architectures import Architecture, shapes

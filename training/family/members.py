@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.questions.family import MEMBERS
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from training.family import registers, window
 from training.family.architectures import GATED_DELTA_NET, SLIDING_WINDOW, Architecture
 from training.family.export import Precision, export, tokens_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("tokenizers", reason="training needs the training dependency group")
 
 from harness.questions.needles import LOCAL_CONTROL
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from training.data import ANSWER, BACKGROUND, NUMBER_STEP, START, Packer
 from training.episodes import MAX_QUESTIONS, make_episode
 from training.gguf_tokenizer import tokenizer_of_gguf

@@ -13,7 +13,7 @@ pytest.importorskip("tokenizers", reason="training needs the training dependency
 import torch
 
 from harness.questions.family import END, HEAD, MEMBERS
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from training.family import twins
 from training.family.accept import Documents
 from training.family.agreement import agreement, random_weights

@@ -9,7 +9,7 @@ pytest.importorskip("tokenizers", reason="training needs the training dependency
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, quants
 
-from harness.serving.session import reference_model
+from harness.serving.packaged import reference_model
 from training import make
 from training.data import BACKGROUND, START, Packer
 from training.export import export

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 from harness.cli.main import main
 from harness.questions.family import MEMBERS
 from harness.serving.gguf_file import read_gguf
-from harness.serving.session import member_answers, member_model
+from harness.serving.packaged import member_answers, member_model
 
 MOST_BYTES = 8_000_000
 LEAST_ASKED = 500
